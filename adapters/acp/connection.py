@@ -1,0 +1,447 @@
+"""One ACP v1 connection to an agent process: routing between its sessions and their owners.
+
+It starts the process, initializes it, gives each update, request and answer to the owner of its session, and tells
+all of them of its end, once. All messages of one read are told in one call a session, in their order, an answer among
+the updates. Who asked what is the owners' matter (``agent.AcpAgent``); so is every fact.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from adapters.acp import rpc, wire
+from adapters.acp import translate_v1 as v1
+from adapters.acp.process import Process, environment
+from gateway.agents import AgentConfig
+from gateway.core.inputs import AgentChild, AgentFact, AgentText
+from gateway.core.model import Error
+from gateway.tasks import Supervisor
+
+STRAY_SESSIONS, STRAY_UPDATES, STRAY_SECONDS = 64, 256, 30.0
+_SESSION = re.compile(rb'"sessionId"\s*:\s*"([^"\\]+)"')
+_ANSWER = re.compile(rb'"id"\s*:\s*(\d{1,18})\b')
+_log = structlog.get_logger("agent")
+
+Answered = Callable[[msgspec.Raw | None, rpc.RpcError | None], None]
+
+
+class Gone(Exception):
+    """The agent is not there: it did not start, or it died."""
+
+    def __init__(self, error: Error) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class CallFailed(Exception):
+    """The agent answered with an error, or not in time (``timeout``)."""
+
+    def __init__(self, error: rpc.RpcError, timeout: bool = False) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.timeout = timeout
+
+
+class Owner(Protocol):
+    """Who has a session on a connection."""
+
+    own_id: str
+
+    def tell(self, *facts: AgentFact) -> None:
+        """Take facts; they are passed on at ``flush``."""
+
+    def flush(self) -> None: ...
+    def full(self) -> bool: ...
+    async def drained(self) -> None: ...
+
+    def asked(self, request: rpc.Request, session: str) -> bool:
+        """A request of the agent; False: the method is unknown. ``session``: the child's id, or empty."""
+
+    def withdrawn(self, request: rpc.Id) -> None:
+        """The agent does not want an answer any more."""
+
+    def gone(self, error: Error) -> None: ...
+
+
+class _Call(msgspec.Struct):
+    method: str
+    answered: Answered
+    lost: Callable[[Error], None] | None = None
+    owner: Owner | None = None
+    timer: asyncio.TimerHandle | None = None
+
+
+class _Stray(msgspec.Struct):
+    """Messages for a session id that nobody has announced yet."""
+
+    since: float
+    messages: list[Any]
+
+
+class Connection:
+    """``users`` counts who holds it; the pool (``agent.AcpAgents``) ends it when nobody does."""
+
+    def __init__(self, config: AgentConfig, cwd: str, run_dir: Path | None) -> None:
+        self.config, self.cwd, self.run_dir = config, cwd, run_dir
+        self.name = config.name or (config.command[0] if config.command else "agent")
+        self.users = 0
+        self.dead: Error | None = None
+        self.can: v1.Abilities | None = None
+        self.process: Process | None = None
+        self.peer: rpc.Peer[_Call] = rpc.Peer(fast=wire.plain)
+        self._routes: dict[str, Owner] = {}
+        self._strays: dict[str, _Stray] = {}
+        self._touched: dict[Owner, None] = {}
+        self._full: set[Owner] = set()
+        self._opened = asyncio.Event()
+        self._tasks = Supervisor()
+        self._loop = asyncio.get_running_loop()
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.name} {self.process} sessions={list(self._routes)} {self.peer}>"
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Spawn and initialize, in the background: ``ready`` waits for it."""
+        env = environment(os.environ, self.config.pass_env, self.config.env)
+        try:
+            self.process = Process(
+                self.config.command, self.cwd, env, self._on_data, self._on_exit, self.run_dir, self.name
+            )
+        except (OSError, ValueError) as error:
+            self._die(Error("agent_exit", f"{self.name} cannot be started: {error}"))
+            return
+        self._tasks.start(self._initialize(), name=f"initialize {self.name}")
+
+    async def ready(self) -> v1.Abilities:
+        """Raises Gone."""
+        await self._opened.wait()
+        if self.dead is not None or self.can is None:
+            raise Gone(self.dead or Error("agent_exit", f"{self.name} is not running"))
+        return self.can
+
+    async def _initialize(self) -> None:
+        try:
+            result = await self.ask("initialize", wire.initialize(_version()), self.config.start_timeout)
+        except Gone:
+            return
+        except CallFailed as failed:
+            self.fail(self.error_of(failed))
+            return
+        can = v1.abilities(result)
+        if can.protocol != 1:
+            self.fail(Error("agent_error", f"{self.name} speaks version {can.protocol} of ACP, not 1"))
+            return
+        self.can = can
+        self._opened.set()
+
+    def fail(self, error: Error) -> None:
+        """Give the agent up: everybody is told ``error``, the process group is killed."""
+        self._die(error)
+        if self.process:
+            self.process.kill(error.message)
+
+    async def stop(self) -> None:
+        """The usual ladder; returns when no process is left."""
+        await self._tasks.close()
+        if self.process:
+            await self.process.stop()
+        self._die(Error("agent_exit", f"{self.name} was stopped"))
+
+    def _on_exit(self, how: str) -> None:
+        self._die(Error("agent_exit", self._with_stderr(f"{self.name} {how}")))
+
+    def _with_stderr(self, message: str) -> str:
+        said = self.process.last_stderr() if self.process else ""
+        return f"{message}; last stderr: {said}" if said else message
+
+    def _die(self, error: Error) -> None:
+        if self.dead is not None:
+            return
+        self.dead = error
+        self._opened.set()
+        for call in self.peer.drain():
+            if call.timer:
+                call.timer.cancel()
+            if call.lost:
+                call.lost(error)
+        for owner in dict.fromkeys(self._routes.values()):
+            owner.gone(error)
+        self._routes.clear()
+        self._strays.clear()
+
+    def error_of(self, failed: CallFailed) -> Error:
+        """A failed call as people see it."""
+        if failed.timeout:
+            return Error("agent_timeout", self._with_stderr(failed.error.message))
+        return agent_error(failed.error, self.can.auth if self.can else ())
+
+    # --- calls -----------------------------------------------------------------------------------------------------
+
+    def call(
+        self,
+        method: str,
+        params: object,
+        answered: Answered,
+        timeout: float | None = None,
+        owner: Owner | None = None,
+        lost: Callable[[Error], None] | None = None,
+    ) -> bool:
+        """Write a request. ``answered`` is called in its place among the updates, or with an error after ``timeout``
+        seconds; ``lost`` if the agent dies before. False: it could not be written, and neither will be called.
+        """
+        if self.dead is not None or self.process is None:
+            return False
+        call = _Call(method, answered, lost, owner)
+        number, line = self.peer.request(method, params, call)
+        if not self.process.write(line):
+            self.peer.forget(number)
+            return False
+        if timeout is not None:
+            call.timer = self._loop.call_later(timeout, self._expired, number, timeout)
+        return True
+
+    async def ask(
+        self,
+        method: str,
+        params: object,
+        timeout: float,
+        answered: Callable[[msgspec.Raw], None] | None = None,
+        owner: Owner | None = None,
+    ) -> msgspec.Raw:
+        """A request awaited. ``answered`` is called in place, before the caller wakes. Raises CallFailed, Gone."""
+        future: asyncio.Future[msgspec.Raw] = self._loop.create_future()
+
+        def done(result: msgspec.Raw | None, error: rpc.RpcError | None) -> None:
+            if result is not None and answered:
+                answered(result)
+            if future.done():
+                return
+            if result is not None:
+                future.set_result(result)
+            else:
+                failure = error or rpc.RpcError(rpc.INTERNAL, "no answer")
+                future.set_exception(CallFailed(failure, timeout=self.timed_out(failure)))
+
+        def lost(error: Error) -> None:
+            if not future.done():
+                future.set_exception(Gone(error))
+
+        if not self.call(method, params, done, timeout, owner, lost):
+            raise Gone(self.dead or Error("agent_exit", f"{self.name} does not read its input"))
+        return await future
+
+    @staticmethod
+    def timed_out(error: rpc.RpcError) -> bool:
+        """Whether no answer came in time, rather than an error."""
+        return error.data is _TIMED_OUT
+
+    def _expired(self, number: int, timeout: float) -> None:
+        call = self.peer.forget(number)
+        if call:
+            message = f"{self.name} did not answer {call.method} within {timeout:g} s"
+            if call.owner:
+                self._touched[call.owner] = None
+            call.answered(None, rpc.RpcError(rpc.INTERNAL, message, _TIMED_OUT))
+            self._flush()
+
+    def notify(self, method: str, params: object) -> None:
+        self._write(self.peer.notify(method, params))
+
+    def answer(self, request: msgspec.Raw, result: object) -> None:
+        self._write(self.peer.result(request, result))
+
+    def refuse(self, request: msgspec.Raw, code: int, message: str, data: object = None) -> None:
+        self._write(self.peer.error(request, code, message, data))
+
+    def _write(self, line: bytes) -> None:
+        if self.dead is None and self.process:
+            self.process.write(line)
+
+    # --- sessions --------------------------------------------------------------------------------------------------
+
+    def attach(self, session_id: str, owner: Owner) -> None:
+        """From now on ``owner`` has this session. What came for it before: ``release``."""
+        self._routes[session_id] = owner
+
+    def release(self, session_id: str) -> None:
+        """Tell the owner what came before it was known."""
+        stray = self._strays.pop(session_id, None)
+        for message in stray.messages if stray else ():
+            self._one(message)
+
+    def detach(self, owner: Owner) -> None:
+        """Forget an owner, all its sessions (children too) and all that it waits for: it is told nothing more."""
+        for number, call in self.peer.pending():
+            if call.owner is owner:
+                self.peer.forget(number)
+                if call.timer:
+                    call.timer.cancel()
+                if call.lost:
+                    call.lost(Error("agent_exit", f"{self.name} was left"))
+        self._routes = {key: value for key, value in self._routes.items() if value is not owner}
+        self._touched.pop(owner, None)
+        self._unhold(owner)
+
+    # --- in --------------------------------------------------------------------------------------------------------
+
+    def _on_data(self, data: bytes) -> None:
+        for message in v1.coalesce(self.peer.feed(data)):
+            try:
+                self._one(message)
+            except Exception:  # one message that we cannot take must not end the session
+                _log.exception("agent message failed", agent=self.name)
+        self._flush()
+
+    def _flush(self) -> None:
+        touched, self._touched = self._touched, {}
+        for owner in touched:
+            owner.flush()
+            if owner.full() and owner not in self._full and self.process and self.dead is None:
+                self._full.add(owner)
+                self.process.pause()
+                self._tasks.start(self._wait(owner), name=f"back-pressure {self.name}")
+
+    async def _wait(self, owner: Owner) -> None:
+        await owner.drained()
+        self._unhold(owner)
+
+    def _unhold(self, owner: Owner) -> None:
+        self._full.discard(owner)
+        if not self._full and self.process and self.dead is None:
+            self.process.resume()
+
+    def _one(self, message: Any) -> None:
+        match message:
+            case v1.TextRun():
+                owner = self._routes.get(message.session_id)
+                if owner is None:
+                    self._stray(message.session_id, message)
+                    return
+                session = "" if message.session_id == owner.own_id else message.session_id
+                self._tell(
+                    owner,
+                    AgentText(role=message.role, text=message.text, agent_id=message.agent_id, agent_session=session),
+                )
+            case rpc.Notification(method="session/update"):
+                self._update(message)
+            case rpc.Notification(method="$/cancel_request"):
+                wanted = rpc.id_key(wire.scope.decode(message.params).request_id)
+                for owner in dict.fromkeys(self._routes.values()):
+                    self._touched[owner] = None
+                    owner.withdrawn(wanted)
+            case rpc.Request():
+                self._request(message)
+            case rpc.Response():
+                call: _Call = message.call
+                if call.timer:
+                    call.timer.cancel()
+                if call.owner:
+                    self._touched[call.owner] = None
+                call.answered(message.result, message.error)
+            case rpc.Overlong():
+                self._overlong(message)
+            case rpc.Noise() if self.peer.noise in (1, 10, 100) or self.peer.noise % 1000 == 0:
+                _log.warning("agent wrote what is no message", agent=self.name, so_far=self.peer.noise)
+
+    def _tell(self, owner: Owner, fact: AgentFact) -> None:
+        self._touched[owner] = None
+        owner.tell(fact)
+
+    def _update(self, message: rpc.Notification) -> None:
+        try:
+            params = wire.update_params.decode(message.params)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self.peer.noise += 1
+            return
+        owner = self._routes.get(params.session_id)
+        if owner is None:
+            self._stray(params.session_id, message)
+            return
+        session = "" if params.session_id == owner.own_id else params.session_id
+        for fact in v1.decode(params.update, session):
+            self._tell(owner, fact)
+            if isinstance(fact, AgentChild) and fact.child not in self._routes:
+                self.attach(fact.child, owner)
+                self.release(fact.child)
+
+    def _stray(self, session_id: str, message: Any) -> None:
+        now = self._loop.time()
+        for key in [key for key, stray in self._strays.items() if now - stray.since > STRAY_SECONDS]:
+            _log.warning("dropped updates of an unknown session", agent=self.name, session=key)
+            del self._strays[key]
+        stray = self._strays.get(session_id)
+        if stray is None:
+            if len(self._strays) >= STRAY_SESSIONS:
+                _log.warning("dropped an update of an unknown session", agent=self.name, session=session_id)
+                return
+            stray = self._strays[session_id] = _Stray(now, [])
+        if len(stray.messages) < STRAY_UPDATES:
+            stray.messages.append(message)
+        elif len(stray.messages) == STRAY_UPDATES:
+            _log.warning("too many updates of an unknown session: dropped", agent=self.name, session=session_id)
+            stray.messages.append(None)  # said once
+
+    def _request(self, request: rpc.Request) -> None:
+        try:
+            scope = wire.scope.decode(request.params) if request.params else wire.Scope()
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self.refuse(request.id, rpc.INVALID_PARAMS, "Invalid params")
+            return
+        session_id, owner = scope.session_id, None
+        if session_id is not None:
+            owner = self._routes.get(session_id)
+        elif scope.request_id and (number := rpc.request_id(scope.request_id)) is not None:
+            owner = next((call.owner for key, call in self.peer.pending() if key == number), None)
+            session_id = owner.own_id if owner else None
+        if not request.method.startswith(("session/request_permission", "elicitation/create")):
+            self.refuse(request.id, rpc.METHOD_NOT_FOUND, f"Method not found: {request.method}")
+        elif owner is None:
+            self.refuse(request.id, rpc.NOT_FOUND, "Session not found", {"sessionId": session_id})
+        else:
+            self._touched[owner] = None
+            if not owner.asked(request, "" if session_id == owner.own_id else session_id or ""):
+                self.refuse(request.id, rpc.METHOD_NOT_FOUND, f"Method not found: {request.method}")
+
+    def _overlong(self, line: rpc.Overlong) -> None:
+        _log.warning("agent wrote a line over the limit", agent=self.name, limit=line.limit)
+        answer = None if b'"method"' in line.head else _ANSWER.search(line.head)
+        call = self.peer.forget(int(answer[1])) if answer else None
+        if call:
+            if call.timer:
+                call.timer.cancel()
+            if call.owner:
+                self._touched[call.owner] = None
+            call.answered(None, rpc.RpcError(rpc.INTERNAL, f"The answer to {call.method} was too long."))
+            return
+        named = _SESSION.search(line.head)
+        owner = self._routes.get(named[1].decode("utf-8", "replace")) if named else None
+        for each in [owner] if owner else dict.fromkeys(self._routes.values()):
+            self._tell(each, v1.overlong_notice(line.limit))
+
+
+_TIMED_OUT = object()
+
+
+def agent_error(error: rpc.RpcError, auth: tuple[str, ...] = ()) -> Error:
+    """An error answer, with the agent's own words."""
+    if error.code == rpc.AUTH_REQUIRED:
+        return Error("auth_required", error.message, {"code": error.code, "authMethods": list(auth)})
+    data = {"code": error.code, **({"data": error.data} if error.data is not None else {})}
+    return Error("agent_error", error.message, data)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("trunkline")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,325 @@
+"""One agent process: spawned in its own session, read, written, and ended with all its descendants.
+
+Raw non-blocking descriptors on the event loop: reads of 256 KiB, writes that nobody awaits, stderr drained into a
+ring. The end of the process is told once, from its pidfd or from EOF on stdout, whichever comes first. It knows
+nothing of JSON. See ``reaper`` for what is left behind when the gateway itself is killed.
+"""
+
+import asyncio
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from adapters.acp import reaper
+
+READ = 256 * 1024
+MAX_UNWRITTEN = 64 * 1024 * 1024
+STDERR_RING = 64 * 1024
+EXIT_WAIT = 0.02  # seconds from EOF on stdout to the exit status, which makes a better message
+
+_BASE = {"PATH", "HOME", "LANG", "LANGUAGE", "TERM", "TMPDIR", "TMP", "TEMP", "USER", "LOGNAME", "SHELL", "TZ"}
+_BASE |= {"NODE_EXTRA_CA_CERTS", "NODE_OPTIONS", "NODE_PATH", "NODE_ENV"}
+_PREFIXES = ("LC_", "XDG_", "npm_config_", "NPM_CONFIG_")
+_SECRET = ("auth", "token", "password", "secret")  # npm's own, among npm_config_*
+_PR_SET_PDEATHSIG = 1
+_log = structlog.get_logger("agent.process")
+
+
+def environment(outer: Mapping[str, str], pass_env: Sequence[str], extra: Mapping[str, str]) -> dict[str, str]:
+    """What an agent sees: a base list, the names in ``pass_env``, and ``extra``; nothing else of ``outer``."""
+    names = set(pass_env)
+
+    def passes(name: str) -> bool:
+        if name in _BASE or name in names:
+            return True
+        return name.startswith(_PREFIXES) and not any(word in name.lower() for word in _SECRET)
+
+    return {**{name: value for name, value in outer.items() if passes(name)}, **extra}
+
+
+class Process:
+    """A running child. ``on_data`` gets stdout as it comes; ``on_exit`` a sentence about the end, once.
+
+    The constructor spawns and raises OSError if that fails. It must run in the event loop's thread, which must be one
+    that lives as long as the gateway: Linux ties the parent-death signal to the thread that forked.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        cwd: str,
+        env: Mapping[str, str],
+        on_data: Callable[[bytes], None],
+        on_exit: Callable[[str], None],
+        run_dir: Path | None = None,
+        name: str = "",
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_data, self._on_exit = on_data, on_exit
+        self._stderr = bytearray()
+        self._unwritten = bytearray()
+        self._paused = self._told = False
+        self._reading = self._writing = False
+        self._cause = ""
+        self.exited = asyncio.Event()  # the leader is reaped and its group is gone
+        child_in, self._stdin = os.pipe()
+        self._stdout, child_out = os.pipe()
+        self._errors, child_err = os.pipe()
+        try:
+            self._child = _spawn(argv, cwd, env, child_in, child_out, child_err)
+        except BaseException:
+            for fd in (self._stdin, self._stdout, self._errors):
+                os.close(fd)
+            raise
+        finally:
+            for fd in (child_in, child_out, child_err):
+                os.close(fd)
+        self.pid = self._child.pid
+        self._record = reaper.record(run_dir, self.pid, name) if run_dir else None
+        with suppress(OSError):
+            fcntl.fcntl(self._stdout, fcntl.F_SETPIPE_SZ, 1024 * 1024)  # fewer, larger reads under load
+        for fd in (self._stdin, self._stdout, self._errors):
+            os.set_blocking(fd, False)
+        self._loop.add_reader(self._errors, self._read_errors)
+        self.resume()
+        self._watch()
+
+    def __repr__(self) -> str:
+        state = "dead" if self._told else "paused" if self._paused else "running"
+        return f"<Process {self.pid} {state}>"
+
+    @property
+    def alive(self) -> bool:
+        return not self._told
+
+    # --- output of the child ---------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Read no more of stdout: the pipe fills, the agent waits."""
+        self._paused = True
+        if self._reading:
+            self._loop.remove_reader(self._stdout)
+            self._reading = False
+
+    def resume(self) -> None:
+        self._paused = False
+        if not self._reading and self._stdout >= 0:
+            self._loop.add_reader(self._stdout, self._read)
+            self._reading = True
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._stdout, READ)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if data:
+            if not self._told:
+                self._on_data(data)
+            return
+        self._close_stdout()
+        # EOF mostly comes a moment before the exit status.
+        self._loop.call_later(EXIT_WAIT, self._tell, "closed its output")
+
+    def _read_errors(self) -> None:
+        try:
+            data = os.read(self._errors, READ)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close_errors()
+            return
+        self._stderr += data
+        del self._stderr[:-STDERR_RING]
+
+    def last_stderr(self, lines: int = 5, limit: int = 2000) -> str:
+        """The last lines of stderr, at most ``limit`` characters."""
+        text = self._stderr.decode("utf-8", "replace").strip()
+        return "\n".join(text.splitlines()[-lines:])[-limit:]
+
+    # --- input of the child ----------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> bool:
+        """Write, now or when the child reads. False if it is gone (or has stopped reading for too long)."""
+        if self._told or self._stdin < 0:
+            return False
+        if not self._unwritten:
+            try:
+                written = os.write(self._stdin, data)
+            except (BlockingIOError, InterruptedError):
+                written = 0
+            except OSError:
+                return False  # EPIPE: the exit is told by who reads
+            if written == len(data):
+                return True
+            data = data[written:]
+        self._unwritten += data
+        if len(self._unwritten) > MAX_UNWRITTEN:
+            self.kill("does not read its input")
+            return False
+        if not self._writing:
+            self._loop.add_writer(self._stdin, self._write_more)
+            self._writing = True
+        return True
+
+    def _write_more(self) -> None:
+        try:
+            written = os.write(self._stdin, memoryview(self._unwritten)[:READ])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self._unwritten.clear()
+            written = 0
+        del self._unwritten[:written]
+        if not self._unwritten:
+            self._loop.remove_writer(self._stdin)
+            self._writing = False
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def kill(self, why: str) -> None:
+        """SIGKILL the whole group at once. ``on_exit`` follows, saying ``why``."""
+        self._cause = self._cause or why
+        if not self.exited.is_set():
+            reaper.kill_session(self.pid)
+
+    async def stop(self, eof_wait: float = 5.0, term_wait: float = 2.0) -> None:
+        """Close stdin, wait; SIGTERM the group, wait; SIGKILL it. Returns when nobody is left."""
+        self._cause = self._cause or "was stopped"
+        self.resume()  # an agent that waits for us to read cannot end
+        self._close_stdin()
+        for wait, sig in ((eof_wait, signal.SIGTERM), (term_wait, signal.SIGKILL)):
+            try:
+                async with asyncio.timeout(wait):
+                    await self.exited.wait()
+                break
+            except TimeoutError:
+                _log.warning("agent did not end", pid=self.pid, signal=sig.name)
+                reaper.kill_session(self.pid, sig)
+        await self.exited.wait()
+        for _ in range(100):
+            if not reaper.members(self.pid):
+                return
+            await asyncio.sleep(0.01)  # killed, and still being taken apart by the kernel
+
+    def _watch(self) -> None:
+        """Call ``_leader_ended`` when the leader exits."""
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            self._pidfd = -1
+            threading.Thread(target=self._wait_in_thread, daemon=True).start()
+        else:
+            self._loop.add_reader(self._pidfd, self._leader_ended)
+
+    def _wait_in_thread(self) -> None:
+        with suppress(OSError):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with suppress(RuntimeError):  # the loop is closed: nobody is interested
+            self._loop.call_soon_threadsafe(self._leader_ended)
+
+    def _leader_ended(self) -> None:
+        if self.exited.is_set():
+            return
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        # While the leader is a zombie its number cannot be another's: the group dies first, then it is reaped.
+        reaper.kill_session(self.pid)
+        status = self._child.wait()
+        self._drain()
+        ended = f"was ended by signal {-status}" if status < 0 else f"exited with status {status}"
+        self._tell(f"{ended} ({self._cause})" if self._cause else ended)
+        self._close_stdin()
+        self._close_stdout()
+        self._close_errors()
+        if self._record:
+            self._record.unlink(missing_ok=True)
+        self.exited.set()
+
+    def _drain(self) -> None:
+        """What the child said before it died is told before its death; what it said to stderr explains it."""
+        while self._stdout >= 0 and not self._told:
+            try:
+                data = os.read(self._stdout, READ)
+            except OSError:
+                break
+            if not data:
+                break
+            self._on_data(data)
+        with suppress(OSError):
+            while self._errors >= 0 and (data := os.read(self._errors, READ)):
+                self._stderr += data
+        del self._stderr[:-STDERR_RING]
+
+    def _tell(self, how: str) -> None:
+        if self._told:
+            return
+        self._told = True
+        self._on_exit(how)
+        if not self.exited.is_set():
+            # It lives, but without its stdout it is no agent any more: the usual ladder has nothing to wait for.
+            self._close_stdin()
+            reaper.kill_session(self.pid)
+
+    def _close_stdin(self) -> None:
+        if self._stdin >= 0:
+            if self._writing:
+                self._loop.remove_writer(self._stdin)
+                self._writing = False
+            os.close(self._stdin)
+            self._stdin = -1
+
+    def _close_stdout(self) -> None:
+        if self._stdout >= 0:
+            if self._reading:
+                self._loop.remove_reader(self._stdout)
+                self._reading = False
+            os.close(self._stdout)
+            self._stdout = -1
+
+    def _close_errors(self) -> None:
+        if self._errors >= 0:
+            self._loop.remove_reader(self._errors)
+            os.close(self._errors)
+            self._errors = -1
+
+
+def _spawn(
+    argv: Sequence[str], cwd: str, env: Mapping[str, str], child_in: int, child_out: int, child_err: int
+) -> "subprocess.Popen[bytes]":
+    try:
+        prctl = ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):
+        prctl = None  # not Linux: the reaper has to do
+    parent = os.getpid()
+
+    def in_child() -> None:
+        # Between fork and exec: only what was looked up before. A launcher's own children are the reaper's matter.
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(127)
+
+    return subprocess.Popen(
+        argv,
+        cwd=cwd,
+        env=dict(env),
+        stdin=child_in,
+        stdout=child_out,
+        stderr=child_err,
+        start_new_session=True,
+        preexec_fn=in_child,
+    )

@@ -1,0 +1,88 @@
+"""Errors in the forms that OpenCode's clients know. What was observed of the real server is kept where it says what is
+wrong and where; its 500s for a client's mistake are 400s here.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.core.errors import ClientError, GatewayError, NotFound
+
+_KINDS = {404: "NotFoundError", 400: "BadRequest"}
+_WHERE = re.compile(r"^(?P<what>.*?) - at `(?P<where>\$.*|key.*)`$", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+
+
+class Invalid(ClientError):
+    """A request that is not of the form it should have. ``kind`` is Payload, Query or Params."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message, kind=kind)
+
+
+class Tagged(NotFound):
+    """The errors that are ``{"_tag", …}`` on this wire."""
+
+    def __init__(self, tag: str, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.body = {"_tag": tag, **fields, "message": message}
+
+
+class BadCursor(ClientError):
+    """``before`` of the message list: the real server says no more than this; we say what is wrong as well."""
+
+
+def json(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(body), status, headers, "application/json")
+
+
+def error_response(request: Request, error: GatewayError) -> Response:
+    """Any error of the gateway, for a path of this API."""
+    if isinstance(error, Tagged):
+        return json(error.body, error.status)
+    if isinstance(error, BadCursor):
+        return json({"_tag": "BadRequest", "message": error.message}, 400)
+    data: dict[str, Any] = {"message": error.message}
+    if error.status == 400:
+        data["kind"] = error.data.get("kind", "Payload")
+        return json({"name": "BadRequest", "data": data}, 400)
+    if error.status == 404:
+        return json({"name": "NotFoundError", "data": data}, 404)
+    name = {"conflict": "ConflictError", "session_busy": "SessionBusyError"}.get(error.code, _name(error.code))
+    return json({"name": name, "data": data | {"code": error.code}}, error.status)
+
+
+def _name(code: str) -> str:
+    if code == "internal":
+        return "UnknownError"
+    return "".join(word.capitalize() for word in code.split("_")) + "Error"
+
+
+def decode(body: bytes, decoder: "msgspec.json.Decoder[Any]", default: Any = None) -> Any:
+    """A request's body. ``default`` is for an empty one (None: it must not be empty). Raises Invalid."""
+    if not body.strip():
+        if default is None:
+            raise Invalid("Expected object, got undefined", "Payload")
+        return default
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise Invalid(told(str(error)), "Payload") from None
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise Invalid(f"The body is not valid JSON: {why}", "Payload") from None
+
+
+def told(message: str) -> str:
+    """msgspec's words as the real server puts them: what, then ``at`` and the path of the field."""
+    match = _WHERE.match(message)
+    what, path = (match["what"], match["where"]) if match else (message, "$")
+    steps = [f'["{name}"]' if name else f"[{index}]" for name, index in _STEP.findall(path)]
+    missing = re.fullmatch(r"Object missing required field `(.+)`", what)
+    if missing:
+        what = "Missing key"
+        steps.append(f'["{missing[1]}"]')
+    return f"{what}\n  at {''.join(steps)}" if steps else what

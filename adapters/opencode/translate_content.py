@@ -1,0 +1,165 @@
+"""Content blocks ↔ OpenCode parts of a user's message, and blocks of the agent → parts. Pure.
+
+What a block cannot say on this wire (a file's name, where a mention stood in the text) is kept in its ``meta`` under
+``opencode`` and comes back from there.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+from urllib.parse import quote, unquote_to_bytes
+
+import msgspec
+from msgspec import UNSET
+
+from adapters.opencode.wire import (
+    AgentInput,
+    FileInput,
+    FilePart,
+    Part,
+    PartInput,
+    ReasoningPart,
+    Span,
+    SubtaskInput,
+    TextInput,
+    TextPart,
+)
+from gateway.core.content import Audio, Block, Content, Image, Other, Resource, ResourceLink, Text
+from gateway.core.errors import ClientError, NotSupported
+
+META = "opencode"
+
+
+# --- from the wire -------------------------------------------------------------------------------------------------
+
+
+def content_of(parts: Sequence[PartInput]) -> tuple[Content, tuple[str, ...]]:
+    """The blocks of a prompt's parts, and the part ids that the client gave (empty where it gave none).
+
+    Raises ClientError naming the part's place. A mention of an OpenCode agent makes no block: the text says it too.
+    """
+    blocks: list[Block] = []
+    ids: list[str] = []
+    last = ""
+    for index, part in enumerate(parts):
+        where = f'["parts"][{index}]'
+        match part:
+            case TextInput():
+                blocks.append(Text(part.text, _meta(synthetic=part.synthetic or None)))
+            case FileInput():
+                blocks.append(_block(part, where))
+            case AgentInput():
+                continue
+            case SubtaskInput():
+                raise NotSupported(f"Subtasks are not offered: the agent starts its own\n  at {where}")
+            case _:
+                assert_never(part)
+        given = part.id or ""
+        if given and given <= last:
+            raise ClientError(f"Part ids must be different and rise\n  at {where}[\"id\"]")
+        last = given or last
+        ids.append(given)
+    return tuple(blocks), tuple(ids)
+
+
+def _meta(**fields: Any) -> dict[str, Any] | None:
+    kept = {key: value for key, value in fields.items() if value is not None}
+    return {META: kept} if kept else None
+
+
+def _block(part: FileInput, where: str) -> Block:
+    meta = _meta(filename=part.filename, source=part.source)
+    if not part.url.startswith("data:"):
+        scheme, colon, _ = part.url.partition(":")
+        if not colon or not scheme.isascii() or not scheme.replace("+", "").replace("-", "").isalnum():
+            raise ClientError(f"Expected a URL, as data:, file: or https:\n  at {where}[\"url\"]")
+        return ResourceLink(part.url, part.filename or part.url.rsplit("/", 1)[-1], part.mime, meta=meta)
+    data = _data(part.url, where)
+    kind = part.mime.partition("/")[0]
+    if kind == "image":
+        return Image(_b64(data), part.mime, meta=meta)
+    if kind == "audio":
+        return Audio(_b64(data), part.mime, meta=meta)
+    uri = f"attachment:///{quote(part.filename or 'file')}"
+    if kind == "text" or part.mime == "application/json":
+        try:
+            return Resource(uri, text=data.decode(), mime_type=part.mime, meta=meta)
+        except UnicodeDecodeError:
+            pass
+    return Resource(uri, blob=_b64(data), mime_type=part.mime, meta=meta)
+
+
+def _data(url: str, where: str) -> bytes:
+    head, comma, body = url.partition(",")
+    if not comma:
+        raise ClientError(f"A data: URL needs a comma before its data\n  at {where}[\"url\"]")
+    if head.endswith(";base64"):
+        try:
+            return base64.b64decode(body, validate=True)
+        except (binascii.Error, ValueError):
+            raise ClientError(f"The data: URL is not valid base64\n  at {where}[\"url\"]") from None
+    return unquote_to_bytes(body)
+
+
+def _b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+# --- to the wire ---------------------------------------------------------------------------------------------------
+
+
+def user_part(block: Block, part_id: str, session_id: str, message_id: str, metadata: dict[str, Any] | None) -> Part:
+    """A block of a user's message. ``message_id`` is the id on this wire; ``metadata`` names the real one."""
+    extra = metadata or UNSET
+    if isinstance(block, Text):
+        synthetic = _kept(block).get("synthetic") or UNSET
+        return TextPart(part_id, session_id, message_id, block.text, synthetic, metadata=extra)
+    return _file(block, part_id, session_id, message_id, metadata)
+
+
+def agent_part(
+    block: Block, part_id: str, session_id: str, step_id: str, created: int, thought: bool, metadata: dict[str, Any]
+) -> Part:
+    """A block of the agent that came whole."""
+    if isinstance(block, Text):
+        span = Span(created, created)
+        if thought:
+            return ReasoningPart(part_id, session_id, step_id, block.text, span, metadata or UNSET)
+        return TextPart(part_id, session_id, step_id, block.text, time=span, metadata=metadata or UNSET)
+    return _file(block, part_id, session_id, step_id, metadata)
+
+
+def _kept(block: Block) -> Mapping[str, Any]:
+    meta = None if isinstance(block, Other) else block.meta
+    kept = meta.get(META) if isinstance(meta, dict) else None
+    return kept if isinstance(kept, dict) else {}
+
+
+def _file(block: Block, part_id: str, session_id: str, message_id: str, metadata: dict[str, Any] | None) -> Part:
+    extra = metadata or UNSET
+    if isinstance(block, Text):
+        return TextPart(part_id, session_id, message_id, block.text, metadata=extra)
+    if isinstance(block, Other):
+        raw = msgspec.json.encode(block.raw).decode()
+        return TextPart(part_id, session_id, message_id, raw, True, metadata=extra)
+    mime, url, name = _mime_url_name(block)
+    kept = _kept(block)
+    filename = kept.get("filename") or name or UNSET
+    return FilePart(part_id, session_id, message_id, mime, url, filename, kept.get("source", UNSET), extra)
+
+
+def _mime_url_name(block: Image | Audio | Resource | ResourceLink) -> tuple[str, str, str]:
+    match block:
+        case Image() | Audio():
+            return block.mime_type, f"data:{block.mime_type};base64,{block.data}", ""
+        case Resource():
+            name = block.uri.rstrip("/").rsplit("/", 1)[-1]
+            mime = block.mime_type or ("text/plain" if block.text is not None else "application/octet-stream")
+            if block.blob is not None:
+                return mime, f"data:{mime};base64,{block.blob}", name
+            return mime, f"data:{mime};base64,{_b64((block.text or '').encode())}", name
+        case ResourceLink():
+            return block.mime_type or "application/octet-stream", block.uri, block.name
+        case _:
+            assert_never(block)

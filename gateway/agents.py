@@ -1,0 +1,71 @@
+"""The agent port: how the gateway runs an agent, whatever it speaks.
+
+An adapter (``adapters/acp``, ``adapters/pydantic_ai``) implements ``AgentPort``; this file must not know which.
+The port performs effects without ever being awaited, and tells facts to its ``Sink`` in the order they happened.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.core.effects import AnyEffect
+from gateway.core.inputs import AgentFact
+from gateway.core.model import SessionInfo
+
+
+class AgentConfig(BaseModel):
+    """One agent of the settings."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = ""
+    command: list[str] = Field(default_factory=list, description="argv of a stdio ACP agent")
+    url: str = Field(default="", description="ws://, wss://, http:// or https:// of a remote ACP agent")
+    protocol: Literal[1, 2] = 1
+    env: dict[str, str] = Field(default_factory=dict, description="set in the agent's environment")
+    pass_env: list[str] = Field(default_factory=list, description="names passed on from the gateway's environment")
+    steer_fallback: Literal["next_turn", "interrupt"] = "next_turn"
+    process: Literal["session", "shared"] = "session"
+    fs: Literal["off", "gateway", "client"] = "off"
+    terminal: Literal["off", "gateway", "client"] = "off"
+    mcp_servers: list[dict[str, object]] = Field(default_factory=list, description="for sessions that bring none")
+    start_timeout: float = Field(default=60.0, gt=0, description="seconds for initialize and session/new each")
+    request_timeout: float = Field(default=30.0, gt=0, description="seconds for any other request to the agent")
+    steer_timeout: float = Field(default=30.0, gt=0, description="seconds for a steer's verdict")
+    cancel_grace: float = Field(default=10.0, gt=0, description="seconds from cancel to kill")
+    idle_stop: float = Field(default=600.0, gt=0, description="seconds without a turn after which it is stopped")
+
+
+class Sink(Protocol):
+    """Where a port tells its facts. Calling it never blocks and never raises."""
+
+    def __call__(self, facts: Sequence[AgentFact], /) -> None: ...
+
+    def full(self) -> bool:
+        """Whether the session is behind (a commit is slow): read no more until ``drained``."""
+        ...
+
+    async def drained(self) -> None: ...
+
+
+class AgentPort(Protocol):
+    """One session at one agent."""
+
+    def start(self, info: SessionInfo, has_history: bool) -> None:
+        """Start or join the agent and open the session there: resume or load ``info.agent_session`` if it is set,
+        else a new one. Tells AgentReady (with ``own_id``) or AgentGone; config and replay facts go before AgentReady.
+        """
+        ...
+
+    def perform(self, effect: AnyEffect) -> None:
+        """Do one effect other than StartAgent. Never blocks; what comes of it is told as facts."""
+        ...
+
+    async def close(self) -> None:
+        """End the session at the agent, and its process if nobody else uses it; returns when no process is left."""
+        ...
+
+
+PortFactory = Callable[[AgentConfig, SessionInfo, Sink], AgentPort]
+Probe = Callable[[AgentConfig], Awaitable[dict[str, object]]]

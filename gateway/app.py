@@ -1,0 +1,105 @@
+"""The composition root: the only gateway file that imports adapters. It puts the parts together and decides nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+from fastapi import APIRouter, FastAPI
+from starlette.middleware import Middleware
+from starlette.responses import JSONResponse, Response
+
+from adapters import opencode
+from adapters.acp.agent import factory as acp_agents
+from adapters.acp.reaper import reap
+from gateway.controller import Options, SessionController
+from gateway.http_errors import Errors, Renderer, install
+from gateway.log import SessionLog
+from gateway.metrics import Metrics
+from gateway.security import HEALTH, Guard
+from gateway.settings import Settings
+from gateway.store import Store
+
+log = structlog.get_logger("app")
+
+STORE_NAME = "trunkline.db"
+RUN_DIR = "run"  # of the data folder: a record for each running agent process
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """What one protocol brings: its routes, and its form of an error for the paths under ``prefix``."""
+
+    prefix: str
+    router: APIRouter
+    error_response: Renderer
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The gateway as an ASGI application. Its lifespan opens the store, brings back what was unfinished, and ends the
+    agents. ``app.state``: ``settings``, ``metrics``, ``errors``, and ``shutdown``, an asyncio.Event that is set when
+    the server is to stop, so that open streams end (``adapters/sse.py`` watches it).
+    """
+    errors = Errors()
+    app = FastAPI(
+        title="Trunkline",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan,
+        middleware=[Middleware(Guard, settings=settings, errors=errors)],
+    )
+    app.state.settings = settings
+    app.state.errors = errors
+    app.state.metrics = metrics = Metrics()
+    app.state.shutdown = asyncio.Event()
+    install(app, errors)
+
+    @app.api_route(HEALTH, methods=["GET", "HEAD"])
+    async def health() -> Response:
+        return JSONResponse({"status": "ok"})
+
+    @app.get("/metrics")
+    async def measured() -> Response:
+        return metrics.response()
+
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings: Settings = app.state.settings
+    async with AsyncExitStack() as stack:
+        settings.data.mkdir(parents=True, exist_ok=True)
+        store = Store.open(f"sqlite:///{settings.data / STORE_NAME}")
+        stack.push_async_callback(store.close)
+        events = SessionLog(store.epoch, max_subscribers=settings.max_subscribers)
+        stack.callback(events.close)
+        run_dir = settings.data / RUN_DIR
+        ended = reap(run_dir)
+        if ended:
+            log.warning("ended what an earlier gateway left running", processes=ended)
+        ports = acp_agents(run_dir)
+        stack.push_async_callback(ports.close)
+        agents = {name: agent.model_copy(update={"name": name}) for name, agent in settings.agents.items()}
+        options = Options(settings.on_restart, settings.idle_unload, settings.max_sessions, settings.max_pending)
+        controller = SessionController(
+            store, events, agents, ports, default_agent=settings.first_agent(), options=options
+        )
+        stack.push_async_callback(controller.close)
+        app.state.controller = controller
+        for adapter in _adapters(controller, settings):
+            app.state.errors.register(adapter.prefix, adapter.error_response)
+            app.include_router(adapter.router)
+        await controller.start()
+        log.debug("ready", store=str(store.path), agents=list(agents))
+        try:
+            yield
+        finally:
+            app.state.shutdown.set()  # a server that did not say so itself (a test, another ASGI server)
+
+
+def _adapters(controller: SessionController, settings: Settings) -> list[Adapter]:
+    return [Adapter("", opencode.router(controller, settings), opencode.error_response)]

@@ -1,0 +1,248 @@
+"""One handler for each fact: of the agent's delivery and life here, of what it says in ``on_speech.py``.
+
+A fact has no caller to refuse it: what makes no sense any more (a verdict on a forgotten offer, the end of a turn that
+is over) is ignored.
+"""
+
+from gateway.core import events as ev
+from gateway.core import flow, inbox, on_speech
+from gateway.core.effects import CancelTurn, KillAgent
+from gateway.core.ids import MessageId, OfferId
+from gateway.core.inputs import (
+    AgentAsk,
+    AgentAskWithdrawn,
+    AgentFact,
+    AgentGone,
+    AgentReady,
+    GraceOver,
+    Input,
+    OfferExpired,
+    PromptEnded,
+    PromptUnwritten,
+    PromptWritten,
+    Quiet,
+    Recover,
+    SteerVerdict,
+    TurnBegan,
+    WithdrawVerdict,
+)
+from gateway.core.model import Cancelled, Error, Pending
+from gateway.core.session import Draft, Node
+from gateway.core.state import Offer
+from gateway.core.turn import TurnState
+
+
+def handle(d: Draft, fact: AgentFact) -> None:
+    match fact:
+        case AgentReady():
+            ready(d, fact)
+        case AgentGone():
+            gone(d, fact)
+        case PromptWritten():
+            prompt_written(d, fact.offer_id)
+        case PromptUnwritten():
+            prompt_unwritten(d, fact)
+        case PromptEnded():
+            prompt_ended(d, fact)
+        case TurnBegan():
+            node = d.of_agent(fact.agent_session)
+            if node.state.turn is TurnState.IDLE:
+                flow.end_step(d, node, "end_turn")
+                d.emit(node, ev.TurnStarted(d.turn_id(node), "agent"))
+        case SteerVerdict():
+            steer_verdict(d, fact)
+        case WithdrawVerdict():
+            withdraw_verdict(d, fact)
+        case AgentAsk():
+            on_speech.ask(d, fact)
+        case AgentAskWithdrawn():
+            for node in d.all_nodes():
+                for request in list(node.state.requests.values()):
+                    if request.agent_ref == fact.agent_ref:
+                        flow.settle(d, node, request, Cancelled("withdrawn"), tell_agent=False)
+        case _:
+            on_speech.handle(d, fact)
+    flow.move(d)
+
+
+def handle_gateway(d: Draft, fact: Input) -> None:
+    match fact:
+        case GraceOver(turn_id=turn_id):
+            state = d.root.state
+            if state.turn is TurnState.CANCELLING and state.turn_id == turn_id:
+                d.do(KillAgent("it did not end a cancelled turn in time"))
+        case OfferExpired(offer_id=offer_id):
+            offer = d.root.state.offers.get(offer_id)
+            if offer is not None and not offer.accepted:
+                lose(d, d.root, offer)
+        case Quiet():
+            for node in d.all_nodes():
+                if node.state.turn is TurnState.IDLE:
+                    flow.end_step(d, node, "end_turn")
+        case Recover():
+            recover(d, fact)
+        case _:
+            raise AssertionError(f"no handler for {type(fact).__name__}")
+    flow.move(d)
+
+
+# --- its life --------------------------------------------------------------------------------------------------------
+
+
+def ready(d: Draft, fact: AgentReady) -> None:
+    node = d.root
+    d.emit(node, ev.AgentStateChanged("ready", fact.can_steer, fact.can_withdraw))
+    if fact.own_id:
+        flow.replace_info(d, node, agent_session=fact.own_id)
+    flow.configure(d, node)
+
+
+def gone(d: Draft, fact: AgentGone) -> None:
+    """The agent died, or was stopped while idle. What it held comes back, uncertain; everything pending is held."""
+    root = d.root
+    error = fact.error
+    killed = root.state.turn is TurnState.CANCELLING and root.state.abort_asked
+    for node in d.all_nodes():
+        flow.cancel_requests(d, node, "agent_exit", tell_agent=False)
+    stillborn = root.state.turn is TurnState.STILLBORN
+    for offer in list(root.state.offers.values()):
+        lose(d, root, offer)
+    for node in reversed(d.all_nodes()):
+        if node.state.turn is TurnState.IDLE:
+            flow.end_step(d, node, "end_turn")
+        elif killed or (stillborn and node is root):
+            flow.end_turn(d, node, "cancelled", tell_agent=False)
+        else:
+            why = error or Error("agent_exit", "the agent ended")
+            flow.end_turn(d, node, "error", why, tell_agent=False)
+    d.emit(root, ev.AgentStateChanged("absent", error=error))
+    # a death that the abort itself brought about does not hold what was sent after the abort
+    if error is not None and not killed:
+        flow.hold_all(d, root, "agent_exit")
+
+
+def recover(d: Draft, fact: Recover) -> None:
+    """After a restart: what was open ends; undecided offers are uncertain; nothing runs twice."""
+    root = d.root
+    for node in d.all_nodes():
+        part = node.state.part
+        if part is not None:
+            text = fact.checkpoints.get(part.part_id, "") or node.text_of(part.part_id)
+            d.emit(
+                node, ev.PartEnded(part.part_id, part.message_id, part.step_id, part.role, text, part.created, d.now)
+            )
+        flow.cancel_requests(d, node, "restart", tell_agent=False)
+    for offer in list(root.state.offers.values()):
+        lose(d, root, offer)
+    for node in reversed(d.all_nodes()):
+        if node.state.turn is TurnState.IDLE:
+            flow.end_step(d, node, "end_turn")
+        else:
+            flow.end_turn(d, node, "interrupted", tell_agent=False)
+    if fact.on_restart == "hold":
+        flow.hold_all(d, root, "restart")
+
+
+# --- prompts ---------------------------------------------------------------------------------------------------------
+
+
+def entries(node: Node, message_ids: tuple[MessageId, ...]) -> list[Pending]:
+    return [node.state.inbox[m] for m in message_ids]
+
+
+def prompt_written(d: Draft, offer_id: OfferId) -> None:
+    node = d.root
+    offer = node.state.offers.get(offer_id)
+    if offer is None:
+        return
+    stillborn = node.state.turn is TurnState.STILLBORN
+    flow.deliver(d, node, entries(node, offer.message_ids), offer.turn_id, "prompt")
+    if stillborn:
+        d.do(CancelTurn(offer.turn_id))
+
+
+def prompt_unwritten(d: Draft, fact: PromptUnwritten) -> None:
+    node = d.root
+    offer = node.state.offers.get(fact.offer_id)
+    if offer is None:
+        return
+    for message in entries(node, offer.message_ids):
+        flow.give_back(d, node, message, "unwritten", offer.turn_id)
+    flow.end_turn(d, node, "unwritten", fact.error)
+    flow.hold_all(d, node, "unwritten")
+
+
+def prompt_ended(d: Draft, fact: PromptEnded) -> None:
+    node = d.of_agent(fact.agent_session)
+    state = node.state
+    if fact.offer_id is not None:
+        if fact.offer_id != state.prompt_offer:
+            return  # an answer to a prompt whose turn is over
+        prompt_written(d, fact.offer_id)  # answered, so it was written
+    if state.turn is TurnState.IDLE:
+        return
+    flow.end_turn(d, node, fact.outcome, fact.error, fact.tokens)
+
+
+# --- steers ----------------------------------------------------------------------------------------------------------
+
+
+def lose(d: Draft, node: Node, offer: Offer) -> None:
+    """Nobody knows whether the agent has these messages."""
+    for message in entries(node, offer.message_ids):
+        flow.give_back(d, node, message, "lost", offer.turn_id)
+
+
+def steer_verdict(d: Draft, fact: SteerVerdict) -> None:
+    node = d.root
+    offer = node.state.offers.get(fact.offer_id)
+    if offer is None:
+        late(d, node, fact)
+        return
+    concerned = [m for m in entries(node, offer.message_ids) if fact.message_id in (None, m.id)]
+    match fact.verdict:
+        case "accepted":
+            if not offer.accepted:
+                d.emit(node, ev.OfferAccepted(offer.id))
+        case "injected":
+            flow.deliver(d, node, concerned, offer.turn_id, "injected")
+            if fact.agent_id:
+                for message in concerned:
+                    d.emit(node, ev.MessageAliased(message.id, fact.agent_id))
+        case "refused":
+            for message in concerned:
+                flow.give_back(d, node, message, "refused", offer.turn_id)
+        case "lost":
+            for message in concerned:
+                flow.give_back(d, node, message, "lost", offer.turn_id)
+
+
+def late(d: Draft, node: Node, fact: SteerVerdict) -> None:
+    """A word on an offer that was given up: an injection still delivers, if the message is still here."""
+    if fact.verdict != "injected":
+        return
+    found = [
+        m
+        for m in inbox.in_order(node.state)
+        if m.offer_id == fact.offer_id and m.state == "pending" and fact.message_id in (None, m.id)
+    ]
+    if found:
+        flow.deliver(d, node, found, flow.turn_of(node), "injected")
+
+
+def withdraw_verdict(d: Draft, fact: WithdrawVerdict) -> None:
+    node = d.root
+    message = node.state.inbox.get(fact.message_id)
+    if message is None or message.state != "offered" or message.offer_id != fact.offer_id:
+        return
+    asked = flow.outstanding(message)
+    if asked is None or asked.number != fact.question:
+        return
+    if not fact.done:
+        d.emit(node, ev.QuestionRefused(message.id, asked.number))
+    elif asked.kind == "revoke":
+        flow.revoke(d, node, message)
+        return
+    else:
+        d.emit(node, ev.PendingReplaced(message.id, asked.content, asked.part_ids, message.created, asked.number))
+    flow.ask_withdraw(d, node, message.id)

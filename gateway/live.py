@@ -1,0 +1,419 @@
+"""One live root session: its inputs are decided, committed, applied, published, answered and performed, in that order.
+
+While a commit is on its way everything else waits in ``queue`` and is decided together afterwards. Nothing here decides
+about ids, order or delivery (``gateway/core`` does), and performing an effect never waits for an agent.
+"""
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from gateway.agents import AgentConfig, AgentPort
+from gateway.core import effects as fx
+from gateway.core import events as ev
+from gateway.core.errors import AgentUnavailable, GatewayError, StoreError
+from gateway.core.ids import SessionId
+from gateway.core.inputs import (
+    AgentFact,
+    AgentGone,
+    GraceOver,
+    Input,
+    OfferExpired,
+    PromptUnwritten,
+    Quiet,
+    SteerVerdict,
+    WithdrawVerdict,
+)
+from gateway.core.model import Error
+from gateway.core.replies import Reply
+from gateway.core.tree import Decision, Tree, claims
+from gateway.core.turn import TurnState
+from gateway.store import Commit, Taken
+
+if TYPE_CHECKING:
+    from gateway.controller import SessionController
+
+_log = structlog.get_logger("session")
+
+CHECKPOINT = 0.1  # seconds; an open part's text on disk is at most about twice as old
+QUIET = 0.2  # seconds without a word after which what is open outside a turn ends
+FULL = 4096  # waiting facts at which an agent's output is read no further
+RETRY = (0.05, 0.2, 1.0)  # seconds between tries to store what an agent told
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Sink:
+    """Where one agent port tells its facts. Closed, it is deaf: a port that was given up says nothing any more."""
+
+    def __init__(self, live: "Live") -> None:
+        self._live = live
+        self.closed = False
+
+    def __call__(self, facts: Sequence[AgentFact], /) -> None:
+        if not self.closed:
+            self._live.tell(facts, self)
+
+    def full(self) -> bool:
+        return not self.closed and len(self._live.queue) >= FULL
+
+    async def drained(self) -> None:
+        await self._live.drained()
+
+
+class Waiter(msgspec.Struct):
+    check: Callable[[], object | None]
+    future: asyncio.Future[Any]
+
+
+class Live:
+    """See the module. ``queue`` holds (session, input, who waits for the reply)."""
+
+    def __init__(self, owner: "SessionController", tree: Tree) -> None:
+        self.owner = owner
+        self.tree = tree
+        self.queue: deque[tuple[SessionId, Input, asyncio.Future[Reply] | None]] = deque()
+        self.working = False
+        self.closed = False
+        self.tries = 0
+        self.port: AgentPort | None = None
+        self.sink: Sink | None = None
+        self.waiters: list[Waiter] = []
+        self.draining: list[asyncio.Future[None]] = []
+        self.dirty: set[tuple[SessionId, str]] = set()
+        self.touched = time.monotonic()
+        self.heard = 0.0
+        self._checkpoint: asyncio.TimerHandle | None = None
+        self._quiet: asyncio.TimerHandle | None = None
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._loop = asyncio.get_running_loop()
+
+    def __repr__(self) -> str:
+        return f"<Live {self.tree.root!r} queue={len(self.queue)} waiters={len(self.waiters)} port={self.port!r}>"
+
+    # --- in ------------------------------------------------------------------------------------------------------
+
+    async def ask(self, session_id: SessionId, *items: Input) -> Reply:
+        """Put inputs in, together; the reply of the last one. Raises what the first refused one was refused with."""
+        futures = [self._loop.create_future() for _ in items]
+        for item, future in zip(items, futures, strict=True):
+            self.queue.append((session_id, item, future))
+        self._pump()
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        reply: Reply = results[-1]  # type: ignore[assignment]
+        return reply
+
+    def tell(self, facts: Sequence[Input], sink: Sink | None = None) -> None:
+        """Put facts in, in order. Never blocks."""
+        if self.closed:
+            return
+        self.heard = time.monotonic()
+        root_id = self.tree.root_id
+        for fact in facts:
+            if isinstance(fact, AgentGone) and sink is not None and sink is self.sink:
+                self._drop_port()
+            self.queue.append((root_id, fact, None))
+        self._pump()
+
+    async def drained(self) -> None:
+        while len(self.queue) >= FULL // 2 and not self.closed:
+            future = self._loop.create_future()
+            self.draining.append(future)
+            await future
+
+    # --- decide, commit, apply, publish, answer, perform --------------------------------------------------------------
+
+    def _pump(self, taken: frozenset[str] = frozenset()) -> None:
+        if self.working:
+            return
+        while self.queue and not self.closed:
+            batch = list(self.queue)
+            self.queue.clear()
+            if not self._decide(batch, taken):
+                return
+
+    def _decide(
+        self, batch: list[tuple[SessionId, Input, asyncio.Future[Reply] | None]], taken: frozenset[str] = frozenset()
+    ) -> bool:
+        """Decide a batch. False if it has to wait for its commit."""
+        self.tree.policy = self.owner.policy(self.tree.root.info.agent)
+        decision = self.tree.decide([(s, i) for s, i, _ in batch], now_ms(), os.urandom(16), taken)
+        durable = decision.durable
+        if not durable:
+            self._finish(batch, decision)
+            return True
+        self.working = True
+        commit = self.owner.store.commit(self._commit(decision, durable))
+        commit.add_done_callback(lambda done: self._committed(batch, decision, taken, done))
+        return False
+
+    def _commit(self, decision: Decision, durable: Sequence[ev.Record]) -> Commit:
+        infos = {
+            r.session_id: r.event.info for r in durable if isinstance(r.event, ev.SessionCreated | ev.SessionUpdated)
+        }
+        return Commit(
+            self.tree.root_id,
+            tuple(durable),
+            tuple(infos.values()),
+            claims(durable),
+            deleted=tuple(r.session_id for r in durable if isinstance(r.event, ev.SessionDeleted)),
+            ended_parts=tuple(r.event.part_id for r in durable if isinstance(r.event, ev.PartEnded)),
+            busy=decision.busy,
+        )
+
+    def _committed(
+        self,
+        batch: list[tuple[SessionId, Input, asyncio.Future[Reply] | None]],
+        decision: Decision,
+        taken: frozenset[str],
+        done: asyncio.Future[None],
+    ) -> None:
+        self.working = False
+        if self.closed or done.cancelled():
+            self._refuse(batch, StoreError("the gateway is shutting down"))
+            return
+        error = done.exception()
+        if error is None:
+            self.tries = 0
+            self._finish(batch, decision)
+        elif isinstance(error, Taken) and error.id not in taken:
+            # somebody else has this id: the same inputs again, with that known
+            if not self._decide(batch, taken | {error.id}):
+                return
+        else:
+            self._failed(batch, error)
+            return
+        self._pump()
+
+    def _failed(
+        self, batch: list[tuple[SessionId, Input, asyncio.Future[Reply] | None]], error: BaseException
+    ) -> None:
+        """Nothing was stored, nothing changed. Callers are told; facts have none, so they are decided again."""
+        told = error if isinstance(error, GatewayError) else StoreError(f"the change could not be stored: {error}")
+        self._refuse(batch, told)
+        facts = [entry for entry in batch if entry[2] is None]
+        self.queue.extendleft(reversed(facts))
+        _log.error("commit failed", session=self.tree.root_id, error=str(error), facts=len(facts), tries=self.tries)
+        if not self.queue:
+            return
+        self.working = True
+        delay = RETRY[min(self.tries, len(RETRY) - 1)]
+        self.tries += 1
+        self._later(delay, self._again)
+
+    def _again(self) -> None:
+        self.working = False
+        self._pump()
+
+    @staticmethod
+    def _refuse(batch: Sequence[tuple[SessionId, Input, asyncio.Future[Reply] | None]], error: BaseException) -> None:
+        for _, _, future in batch:
+            if future is not None and not future.done():
+                future.set_exception(error)
+
+    def _finish(self, batch: list[tuple[SessionId, Input, asyncio.Future[Reply] | None]], decision: Decision) -> None:
+        tree, more = self.tree, False
+        items = []
+        for record in decision.records:
+            event = record.event
+            if type(event) is ev.TextDelta:  # the hot path
+                session = tree.sessions[record.session_id]
+                session.apply(record)
+                items.append((record, session.info, None))
+                self.dirty.add((record.session_id, event.part_id))
+                continue
+            more = True
+            tree.apply((record,))
+            items.append((record, *tree.context(record)))
+            if type(event) is ev.PartEnded:
+                self.dirty.discard((record.session_id, event.part_id))
+            elif type(event) is ev.SessionCreated:
+                self.owner.roots[record.session_id] = tree.root_id
+        if items:
+            self.owner.log.publish(items)
+        for (_, item, future), reply in zip(batch, decision.replies, strict=True):
+            if future is None:
+                if isinstance(reply, GatewayError):
+                    _log.warning("fact ignored", session=tree.root_id, fact=type(item).__name__, why=reply.message)
+            elif not future.done():
+                if isinstance(reply, GatewayError):
+                    future.set_exception(reply)
+                else:
+                    future.set_result(reply)
+        for effect in decision.effects:
+            self._perform(effect)
+        if more:
+            self.touched = time.monotonic()
+            self._check()
+        self._schedule()
+        if self.draining and len(self.queue) < FULL // 2:
+            waiting, self.draining = self.draining, []
+            for one in waiting:
+                if not one.done():
+                    one.set_result(None)
+
+    # --- those who wait --------------------------------------------------------------------------------------------
+
+    async def until(self, check: Callable[[], object | None]) -> Any:
+        """Wait until ``check`` says something; it is asked again after every change."""
+        found = check()
+        if found is not None:
+            return found
+        waiter = Waiter(check, self._loop.create_future())
+        self.waiters.append(waiter)
+        try:
+            return await waiter.future
+        finally:
+            if waiter in self.waiters:
+                self.waiters.remove(waiter)
+
+    def _check(self) -> None:
+        for waiter in list(self.waiters):
+            if waiter.future.done():
+                continue
+            try:
+                found = waiter.check()
+            except GatewayError as error:
+                waiter.future.set_exception(error)
+                continue
+            if found is not None:
+                waiter.future.set_result(found)
+
+    # --- effects ---------------------------------------------------------------------------------------------------
+
+    def _perform(self, effect: fx.AnyEffect) -> None:
+        if isinstance(effect, fx.StartAgent):
+            self._start()
+            return
+        config = self.config
+        match effect:
+            case fx.CancelTurn(turn_id=turn_id) if config is not None:
+                self._later(config.cancel_grace, lambda: self.tell((GraceOver(turn_id=turn_id),)))
+            case fx.OfferSteer(offer_id=offer_id) if config is not None:
+                self._later(config.steer_timeout + 1, lambda: self.tell((OfferExpired(offer_id=offer_id),)))
+        if self.port is not None:
+            self.port.perform(effect)
+            return
+        fact: AgentFact
+        match effect:  # nobody there: say so, as the port would
+            case fx.OfferPrompt(offer_id=offer_id):
+                fact = PromptUnwritten(offer_id=offer_id, error=Error("agent_exit", "the agent is not running"))
+            case fx.OfferSteer(offer_id=offer_id):
+                fact = SteerVerdict(offer_id=offer_id, verdict="refused")
+            case fx.Withdraw(offer_id=offer_id, message_id=message_id, question=question):
+                fact = WithdrawVerdict(offer_id=offer_id, message_id=message_id, question=question, done=False)
+            case _:
+                return
+        self.tell((fact,))
+
+    @property
+    def config(self) -> AgentConfig | None:
+        return self.owner.agents.get(self.tree.root.info.agent)
+
+    def _start(self) -> None:
+        info, config = self.tree.root.info, self.config
+        if config is None:
+            names = ", ".join(self.owner.agents) or "none"
+            error = Error("agent_unknown", f"no agent {info.agent!r} in the settings (there are: {names})")
+            self.tell((AgentGone(error=error),))
+            return
+        self.sink = Sink(self)
+        try:
+            self.port = self.owner.factory(config, info, self.sink)
+            self.port.start(info, bool(self.tree.root.transcript.items))
+        except AgentUnavailable as error:
+            self.tell((AgentGone(error=Error(error.code, error.message)),), self.sink)
+
+    def _drop_port(self) -> None:
+        port, self.port = self.port, None
+        if self.sink is not None:
+            self.sink.closed = True
+        if port is not None:
+            self.owner.tasks.start(port.close(), name=f"close agent of {self.tree.root_id}")
+
+    # --- timers ----------------------------------------------------------------------------------------------------
+
+    def _later(self, delay: float, call: Callable[[], object]) -> None:
+        def run() -> None:
+            self._timers.discard(handle)
+            if not self.closed:
+                call()
+
+        handle = self._loop.call_later(delay, run)
+        self._timers.add(handle)
+
+    def _schedule(self) -> None:
+        if self.dirty and self._checkpoint is None:
+            self._checkpoint = self._loop.call_later(CHECKPOINT, self._write_checkpoint)
+        if self._quiet is None and any(
+            s.state.step is not None and s.state.turn is TurnState.IDLE for s in self.tree.sessions.values()
+        ):
+            self._quiet = self._loop.call_later(QUIET, self._end_quiet)
+
+    def _write_checkpoint(self) -> None:
+        self._checkpoint = None
+        texts = []
+        for session_id, part_id in self.dirty:
+            session = self.tree.sessions.get(session_id)
+            part = session.transcript.part(part_id) if session is not None else None
+            if part is not None and hasattr(part, "text"):
+                texts.append((session_id, part_id, part.text))
+        self.dirty.clear()
+        if texts and not self.closed:
+            self.owner.store.checkpoint(texts).add_done_callback(_checkpointed)
+
+    def _end_quiet(self) -> None:
+        self._quiet = None
+        if time.monotonic() - self.heard < QUIET:
+            self._schedule()
+        else:
+            self.tell((Quiet(),))
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def idle(self) -> bool:
+        """Nothing runs, waits or is asked: it may leave the memory."""
+        return not (self.working or self.queue or self.waiters or self.dirty or self.tree.busy)
+
+    def stop_agent(self) -> None:
+        """The agent has had nothing to do for long."""
+        if self.port is not None:
+            self._drop_port()
+            self.tell((AgentGone(),))
+
+    async def close(self) -> None:
+        """Leave: no more inputs, the agent ends, who waits is told. Nothing is decided any more."""
+        self.closed = True
+        port, self.port = self.port, None
+        if self.sink is not None:
+            self.sink.closed = True
+        for handle in (self._checkpoint, self._quiet, *self._timers):
+            if handle is not None:
+                handle.cancel()
+        gone = StoreError("the session was closed")
+        self._refuse(list(self.queue), gone)
+        self.queue.clear()
+        for waiter in self.waiters:
+            if not waiter.future.done():
+                waiter.future.set_exception(gone)
+        for one in self.draining:
+            if not one.done():
+                one.set_result(None)
+        if port is not None:
+            await port.close()
+
+
+def _checkpointed(done: asyncio.Future[None]) -> None:
+    if not done.cancelled() and (error := done.exception()) is not None:
+        _log.warning("checkpoint failed", error=str(error))
