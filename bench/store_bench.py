@@ -14,7 +14,8 @@ from gateway.core.content import Text
 from gateway.core.events import MessageAdmitted, Record
 from gateway.core.ids import MessageId, PartId, SessionId
 from gateway.core.model import Pending, SessionInfo
-from gateway.store import Commit, Store
+from gateway.store import Store
+from gateway.store_writer import Commit
 
 
 def admission(session: SessionId, seq: int) -> Commit:

@@ -81,7 +81,6 @@ def agents(config: Config = None, agent: Agent = None) -> None:
     settings = _settings(config, agent, {})
 
     from adapters.acp.agent import probe
-
     from gateway.agent_report import report
 
     if not report(settings, probe, sys.stdout):

@@ -43,7 +43,8 @@ from gateway.core.tree import Tree, create
 from gateway.core.turn import TurnState
 from gateway.live import Live, now_ms
 from gateway.log import Entry, SessionLog, Subscription
-from gateway.store import Commit, Store
+from gateway.store import Store
+from gateway.store_writer import Commit
 from gateway.tasks import Supervisor
 
 _log = structlog.get_logger("controller")
@@ -361,7 +362,7 @@ class SessionController:
         *,
         after: int | None = None,
     ) -> Subscription:
-        """Events of some sessions, or of all, after a position of the log (``log.parse``)."""
+        """Events of some sessions, or of all, after a position of the log (``log.since(cursor)``)."""
         return self.log.subscribe(which, after=after)
 
     # --- inside ----------------------------------------------------------------------------------------------------

@@ -30,11 +30,11 @@ from gateway.core.inputs import (
     SteerVerdict,
     WithdrawVerdict,
 )
-from gateway.core.model import Error
+from gateway.core.model import Error, Pending, SessionInfo
 from gateway.core.replies import Reply
 from gateway.core.tree import Decision, Tree, claims
 from gateway.core.turn import TurnState
-from gateway.store import Commit, Taken
+from gateway.store_writer import Commit, Taken
 
 if TYPE_CHECKING:
     from gateway.controller import SessionController
@@ -224,7 +224,7 @@ class Live:
 
     def _finish(self, batch: list[tuple[SessionId, Input, asyncio.Future[Reply] | None]], decision: Decision) -> None:
         tree, more = self.tree, False
-        items = []
+        items: list[tuple[ev.Record, SessionInfo, Pending | None]] = []
         for record in decision.records:
             event = record.event
             if type(event) is ev.TextDelta:  # the hot path

@@ -23,7 +23,8 @@ from gateway.core.events import AgentUpdated, MessageHeld, PartEnded, PlanUpdate
 from gateway.core.ids import MessageId, PartId, SessionId, StepId
 from gateway.core.model import By, SessionInfo, Source
 from gateway.migrations.schema import metadata
-from gateway.store import Commit, Store, Taken, Writer
+from gateway.store import Store
+from gateway.store_writer import Commit, Taken, Writer
 
 ROOT = SessionId("ses_root")
 OTHER = SessionId("ses_other")

@@ -1,8 +1,8 @@
 """An ACP v1 agent over stdio as an AgentPort: effects to JSON-RPC, JSON-RPC to facts.
 
-``AcpAgents`` is the factory and the pool; ``AcpAgent`` is one session. Nothing here decides what a client sees or
-keeps a message; ids, order and delivery are the core's. An answer of the agent is handled in its place among the
-updates (``Connection``), so that a turn's end is told after everything that was said before it.
+``factory`` makes the ports, ``AcpAgent`` is one session, ``probe`` tries an agent out. Nothing here decides what a
+client sees or keeps a message; ids, order and delivery are the core's. An answer of the agent is handled in its place
+among the updates (``Connection``), so that a turn's end is told after everything that was said before it.
 """
 
 import asyncio
@@ -15,9 +15,11 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
-from adapters.acp import rpc, wire
+from adapters.acp import rpc, translate_content, wire
 from adapters.acp import translate_v1 as v1
+from adapters.acp import translate_v1_calls as calls
 from adapters.acp.connection import CallFailed, Connection, Gone, agent_error
+from adapters.acp.pool import Pool
 from gateway.agents import AgentConfig, Sink
 from gateway.core import effects, inputs
 from gateway.core.content import Content
@@ -30,53 +32,18 @@ from gateway.tasks import Supervisor
 _log = structlog.get_logger("agent")
 
 
-class AcpAgents:
-    """Makes the ports of ACP agents (it is a ``PortFactory``) and shares processes where the settings say so.
-
-    ``run_dir``: where running processes are recorded, for ``reaper.reap`` at the next start.
-    """
-
-    def __init__(self, run_dir: Path | None = None) -> None:
-        self._run_dir = run_dir
-        self._shared: dict[str, Connection] = {}
-        self._stopping: set[asyncio.Task[None]] = set()
-        self._tasks: Supervisor | None = None
+class AcpAgents(Pool):
+    """The PortFactory of ACP v1 agents on stdio."""
 
     def __call__(self, config: AgentConfig, info: SessionInfo, sink: Sink) -> "AcpAgent":
         return AcpAgent(config, sink, self)
 
-    def connect(self, config: AgentConfig, cwd: str) -> Connection:
-        """A connection that is opening or open; ``leave`` it in the end."""
-        shared = self._shared.get(config.name) if config.process == "shared" else None
-        if shared is None or shared.dead is not None:
-            shared = Connection(config, cwd, self._run_dir)
-            if config.process == "shared":
-                self._shared[config.name] = shared
-            shared.open()
-        shared.users += 1
-        return shared
-
-    def leave(self, connection: Connection) -> "asyncio.Task[None] | None":
-        """The last to leave ends the process: the task that does so."""
-        connection.users -= 1
-        if connection.users > 0:
-            return None
-        if self._shared.get(connection.config.name) is connection:
-            del self._shared[connection.config.name]
-        self._tasks = self._tasks or Supervisor()
-        task = self._tasks.start(connection.stop(), name=f"stop {connection.name}")
-        self._stopping.add(task)
-        task.add_done_callback(self._stopping.discard)
-        return task
-
-    async def close(self) -> None:
-        """Wait until every process that was left has ended."""
-        while self._stopping:
-            await asyncio.wait(self._stopping)
-
 
 def factory(run_dir: Path | None = None) -> AcpAgents:
-    """The PortFactory of ACP v1 agents on stdio; its ``close`` belongs at the end of the gateway."""
+    """The PortFactory. ``run_dir``: where running processes are recorded, for ``reaper.reap`` at the next start.
+
+    Its ``close`` belongs at the end of the gateway.
+    """
     return AcpAgents(run_dir)
 
 
@@ -108,7 +75,7 @@ def _exception(error: Error) -> AgentError:
 class AcpAgent:
     """One session at an ACP v1 agent."""
 
-    def __init__(self, config: AgentConfig, sink: Sink, pool: AcpAgents) -> None:
+    def __init__(self, config: AgentConfig, sink: Sink, pool: Pool) -> None:
         self.own_id = ""
         self._config, self._sink, self._pool = config, sink, pool
         self._state: Literal["absent", "starting", "ready"] = "absent"
@@ -118,7 +85,7 @@ class AcpAgent:
         self._tasks = Supervisor()
         self._facts: list[AgentFact] = []
         self._replay: list[AgentFact] | None = None  # collects while the agent tells an old session
-        self._session = v1.SessionState([], [], "")
+        self._session = calls.SessionState([], [], "")
         self._asks: dict[str, tuple[rpc.Request, str]] = {}
         self._asked = 0
 
@@ -156,7 +123,7 @@ class AcpAgent:
             case effects.AnswerAgent():
                 ask = self._asks.pop(effect.agent_ref, None)
                 if ask and self._connection:
-                    self._connection.answer(ask[0].id, v1.encode_answer(ask[1], effect.outcome))
+                    self._connection.answer(ask[0].id, calls.encode_answer(ask[1], effect.outcome))
             case effects.ConfigureAgent():
                 if self._state == "ready":
                     self._tasks.start(self._configure(effect), name=f"configure {self._config.name}")
@@ -186,6 +153,7 @@ class AcpAgent:
             if not fact.agent_session:
                 if isinstance(fact, inputs.AgentConfig):
                     self._session.options = fact.options
+                    self._session.mode = fact.mode or self._session.mode
                 elif isinstance(fact, inputs.AgentMode):
                     self._session.mode = fact.mode
         (self._facts if self._replay is None else self._replay).extend(facts)
@@ -207,9 +175,9 @@ class AcpAgent:
         pid = self._connection.process.pid if self._connection and self._connection.process else 0
         ref = f"{pid}.{self._asked}"
         if request.method == "session/request_permission":
-            fact = v1.permission(request.params, ref, session)
+            fact = calls.permission(request.params, ref, session)
         elif request.method == "elicitation/create":
-            fact = v1.elicitation(request.params, ref, session)
+            fact = calls.elicitation(request.params, ref, session)
         else:
             return False
         self._asks[ref] = (request, fact.kind)
@@ -258,7 +226,7 @@ class AcpAgent:
             raise CallFailed(rpc.RpcError(rpc.INTERNAL, f"{connection.name} opened a session without an id"))
 
     async def _join(
-        self, connection: Connection, can: v1.Abilities, info: SessionInfo, servers: list[Any], has_history: bool
+        self, connection: Connection, can: calls.Abilities, info: SessionInfo, servers: list[Any], has_history: bool
     ) -> bool:
         """Resume or load; False if the agent can do neither with this session: the caller opens a new one."""
         offered = [name for name, on in (("session/resume", can.resume), ("session/load", can.load)) if on]
@@ -293,12 +261,12 @@ class AcpAgent:
     def _ready(self, connection: Connection, result: msgspec.Raw) -> None:
         """In the place of the answer: what it says of modes and options, AgentReady, then what came too early."""
         self._state = "ready"
-        self._session = v1.session_state(result)
+        self._session = calls.session_state(result)
         steer = connection.can is not None and connection.can.steer
         self.tell(*self._session.facts(), inputs.AgentReady(own_id=self.own_id, can_steer=steer))
         connection.release(self.own_id)
 
-    def _servers(self, info: SessionInfo, can: v1.Abilities) -> list[Any]:
+    def _servers(self, info: SessionInfo, can: calls.Abilities) -> list[Any]:
         given = info.mcp_servers if info.mcp_servers is not None else self._config.mcp_servers
         servers = []
         for server in given if isinstance(given, list) else []:
@@ -330,7 +298,7 @@ class AcpAgent:
         outcome, known = v1.outcome("cancelled" if error else value.get("stopReason"))
         if not known:
             _log.warning("unknown stop reason", agent=self._config.name, reason=value.get("stopReason"))
-        self.tell(inputs.PromptEnded(outcome=outcome, offer_id=offer_id, tokens=v1.tokens(value)))
+        self.tell(inputs.PromptEnded(outcome=outcome, offer_id=offer_id, tokens=calls.tokens(value)))
 
     def _steer(self, offer: effects.OfferSteer) -> None:
         connection = self._connection
@@ -359,7 +327,9 @@ class AcpAgent:
     def _blocks(connection: Connection, messages: tuple[Pending, ...]) -> list[wire.Json]:
         content: Content = tuple(block for message in messages for block in message.content)
         can = connection.can
-        return v1.encode_prompt(content, bool(can and can.image), bool(can and can.audio), bool(can and can.embedded))
+        return translate_content.encode_prompt(
+            content, bool(can and can.image), bool(can and can.audio), bool(can and can.embedded)
+        )
 
     # --- modes and options -----------------------------------------------------------------------------------------
 

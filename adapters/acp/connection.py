@@ -17,13 +17,14 @@ import structlog
 
 from adapters.acp import rpc, wire
 from adapters.acp import translate_v1 as v1
+from adapters.acp import translate_v1_calls as calls
 from adapters.acp.process import Process, environment
+from adapters.acp.strays import Strays
 from gateway.agents import AgentConfig
 from gateway.core.inputs import AgentChild, AgentFact, AgentText
 from gateway.core.model import Error
 from gateway.tasks import Supervisor
 
-STRAY_SESSIONS, STRAY_UPDATES, STRAY_SECONDS = 64, 256, 30.0
 _SESSION = re.compile(rb'"sessionId"\s*:\s*"([^"\\]+)"')
 _ANSWER = re.compile(rb'"id"\s*:\s*(\d{1,18})\b')
 _log = structlog.get_logger("agent")
@@ -77,13 +78,6 @@ class _Call(msgspec.Struct):
     timer: asyncio.TimerHandle | None = None
 
 
-class _Stray(msgspec.Struct):
-    """Messages for a session id that nobody has announced yet."""
-
-    since: float
-    messages: list[Any]
-
-
 class Connection:
     """``users`` counts who holds it; the pool (``agent.AcpAgents``) ends it when nobody does."""
 
@@ -92,11 +86,11 @@ class Connection:
         self.name = config.name or (config.command[0] if config.command else "agent")
         self.users = 0
         self.dead: Error | None = None
-        self.can: v1.Abilities | None = None
+        self.can: calls.Abilities | None = None
         self.process: Process | None = None
         self.peer: rpc.Peer[_Call] = rpc.Peer(fast=wire.plain)
         self._routes: dict[str, Owner] = {}
-        self._strays: dict[str, _Stray] = {}
+        self._strays = Strays()
         self._touched: dict[Owner, None] = {}
         self._full: set[Owner] = set()
         self._opened = asyncio.Event()
@@ -120,7 +114,7 @@ class Connection:
             return
         self._tasks.start(self._initialize(), name=f"initialize {self.name}")
 
-    async def ready(self) -> v1.Abilities:
+    async def ready(self) -> calls.Abilities:
         """Raises Gone."""
         await self._opened.wait()
         if self.dead is not None or self.can is None:
@@ -135,7 +129,7 @@ class Connection:
         except CallFailed as failed:
             self.fail(self.error_of(failed))
             return
-        can = v1.abilities(result)
+        can = calls.abilities(result)
         if can.protocol != 1:
             self.fail(Error("agent_error", f"{self.name} speaks version {can.protocol} of ACP, not 1"))
             return
@@ -273,8 +267,7 @@ class Connection:
 
     def release(self, session_id: str) -> None:
         """Tell the owner what came before it was known."""
-        stray = self._strays.pop(session_id, None)
-        for message in stray.messages if stray else ():
+        for message in self._strays.take(session_id):
             self._one(message)
 
     def detach(self, owner: Owner) -> None:
@@ -373,21 +366,9 @@ class Connection:
                 self.release(fact.child)
 
     def _stray(self, session_id: str, message: Any) -> None:
-        now = self._loop.time()
-        for key in [key for key, stray in self._strays.items() if now - stray.since > STRAY_SECONDS]:
-            _log.warning("dropped updates of an unknown session", agent=self.name, session=key)
-            del self._strays[key]
-        stray = self._strays.get(session_id)
-        if stray is None:
-            if len(self._strays) >= STRAY_SESSIONS:
-                _log.warning("dropped an update of an unknown session", agent=self.name, session=session_id)
-                return
-            stray = self._strays[session_id] = _Stray(now, [])
-        if len(stray.messages) < STRAY_UPDATES:
-            stray.messages.append(message)
-        elif len(stray.messages) == STRAY_UPDATES:
-            _log.warning("too many updates of an unknown session: dropped", agent=self.name, session=session_id)
-            stray.messages.append(None)  # said once
+        dropped = self._strays.add(session_id, message, self._loop.time())
+        if dropped:
+            _log.warning("dropped updates of unknown sessions", agent=self.name, sessions=dropped)
 
     def _request(self, request: rpc.Request) -> None:
         try:
@@ -424,7 +405,7 @@ class Connection:
         named = _SESSION.search(line.head)
         owner = self._routes.get(named[1].decode("utf-8", "replace")) if named else None
         for each in [owner] if owner else dict.fromkeys(self._routes.values()):
-            self._tell(each, v1.overlong_notice(line.limit))
+            self._tell(each, calls.overlong_notice(line.limit))
 
 
 _TIMED_OUT = object()

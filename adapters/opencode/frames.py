@@ -26,6 +26,7 @@ from gateway.log import STALE, Entry, SessionLog
 Kind: TypeAlias = Literal["event", "global"]
 """``event``: bare events, of one directory; ``global``: ``{directory, project, payload}``, of all."""
 
+KEYS: dict[Kind, str] = {"event": "opencode.event", "global": "opencode.global"}  # in ``Entry.frames``
 IN_SNAPSHOT = 4096
 HEADS = 4096  # open parts whose constant bytes are kept
 
@@ -49,7 +50,7 @@ class Frames:
         """All frames of an entry but the first ``skip``; empty if this API has no word for it."""
         if skip:
             return b"".join(self._list(entry, kind)[skip:])
-        cached = entry.frames.get(kind)
+        cached = entry.frames.get(KEYS[kind])
         if isinstance(cached, bytes):
             return cached
         event = entry.record.event
@@ -57,11 +58,8 @@ class Frames:
             made = self._delta(entry, event, kind)
         else:
             made = b"".join(self._list(entry, kind))
-        entry.frames[kind] = made
+        entry.frames[KEYS[kind]] = made
         return made
-
-    def count(self, entry: Entry) -> int:
-        return len(self._translator.encode(entry.record, entry.info, entry.pending))
 
     def _list(self, entry: Entry, kind: Kind) -> list[bytes]:
         events = self._translator.encode(entry.record, entry.info, entry.pending)

@@ -14,11 +14,11 @@ from adapters.opencode.wire import Event
 from gateway.controller import SessionController
 from gateway.core.errors import Limit
 from gateway.core.ids import event_id
-from gateway.log import STALE, Batch, Closed
+from gateway.log import STALE, Closed
 
 HEARTBEAT = 10.0  # seconds of silence, as the real server
 FLUSH = 1.0  # seconds that an answer waits for the slowest stream, once
-SETTLE = 0.02  # seconds that a client gets to read what was written before its answer
+SETTLE = 0.0  # seconds that a client gets to read what was written before its answer
 
 
 class Stream:
@@ -72,12 +72,14 @@ class Streams:
         log, encode = self._controller.log, self._frames.of_entry
         kind, directory = stream.kind, stream.directory
         reader = log.subscribe(after=log.position if position is None else position)
+        after = reader.position + 1  # the entry of which ``skip`` frames were seen
         self._open.add(stream)
         try:
-            first = log.position if position in (None, STALE) else position
-            head = self._own(stream, "server.connected", f"{log.epoch}.{first}.{skip}" if skip else log.cursor(first))
-            if position is None:
+            if position is None or position == STALE:
                 head = self._own(stream, "server.connected", _before(log.epoch, log.position, 0))
+            else:
+                head = self._own(stream, "server.connected", f"{log.epoch}.{position}" + (f".{skip}" if skip else ""))
+            if position is None:
                 head += self._snapshot(stream, fresh=True)
             yield head
             beats = 0
@@ -97,10 +99,12 @@ class Streams:
                     skip = 0
                     yield self._snapshot(stream, fresh=False)
                     continue
-                data = self._batch(stream, batch, skip, encode) if skip else b"".join(
-                    [encode(e, kind) for e in batch.entries if kind == "global" or e.info.cwd == directory]
-                )
-                skip = 0
+                wanted = [e for e in batch.entries if kind == "global" or e.info.cwd == directory]
+                if skip:
+                    data = b"".join([encode(e, kind, skip if e.pos == after else 0) for e in wanted])
+                    skip = 0
+                else:
+                    data = b"".join([encode(e, kind) for e in wanted])
                 if data:
                     yield data
         except Closed:
@@ -109,14 +113,6 @@ class Streams:
             reader.close()
             self._open.discard(stream)
             stream.ended()
-
-    def _batch(self, stream: Stream, batch: Batch, skip: int, encode: object) -> bytes:
-        """The first batch after a cursor inside of an entry."""
-        out = []
-        for index, entry in enumerate(batch.entries):
-            if stream.kind == "global" or entry.info.cwd == stream.directory:
-                out.append(self._frames.of_entry(entry, stream.kind, skip if index == 0 else 0))
-        return b"".join(out)
 
     # --- frames of no entry --------------------------------------------------------------------------------------
 
@@ -140,11 +136,12 @@ class Streams:
         if not fresh:
             gap = Event("server.gap", {"cursor": log.cursor()})
             frame_id = event_id(now, position)
-            cursor = _before(log.epoch, position, 0) if shown else log.cursor()
+            cursor = _before(log.epoch, position, 1) if shown else log.cursor()
             out.append(_frame(cursor, self._frames.data(gap, None, stream.kind, frame_id)))
-        for index, (info, event) in enumerate(shown, start=1):
-            data = self._frames.data(event, info, stream.kind, event_id(now, position, min(index, 4095)))
-            out.append(_frame(log.cursor() if index == len(shown) else _before(log.epoch, position, index), data))
+        for index, (info, event) in enumerate(shown, start=2):
+            data = self._frames.data(event, info, stream.kind, event_id(now, position, index))
+            whole = index == len(shown) + 1
+            out.append(_frame(log.cursor() if whole else _before(log.epoch, position, index), data))
         return b"".join(out)
 
     # --- waiting -------------------------------------------------------------------------------------------------

@@ -56,9 +56,7 @@ class Translator:
                     return self._shown(info, event.message, at)
                 return [*self._moved(info, event.message, at, guard=True), settled(sid, event.message, "delivered")]
             case ev.MessageRevoked():
-                user = User(
-                    event.ascending_id, sid, MessageTime(at), self.messages.mode(info.mode), self._model(info)
-                )
+                user = User(event.ascending_id, sid, MessageTime(at), self.messages.mode(info.mode), self._model(info))
                 gone = {"sessionID": sid, "messageID": event.ascending_id}
                 return [
                     Event("message.updated", {"sessionID": sid, "info": user}),
@@ -148,9 +146,7 @@ class Translator:
         user, parts = self.messages.user(info, message)
         return [self._message(info.id, user), *[part_updated(info.id, part, at) for part in parts]]
 
-    def _moved(
-        self, info: SessionInfo, message: UserMessage | Pending, at: int, guard: bool = False
-    ) -> list[Event]:
+    def _moved(self, info: SessionInfo, message: UserMessage | Pending, at: int, guard: bool = False) -> list[Event]:
         """Shown anew in another place. The guard itself may be a second copy: two removals."""
         shown = self._shown(info, message, at)
         gone = Event("message.removed", {"sessionID": info.id, "messageID": message.ascending_id})

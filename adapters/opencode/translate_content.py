@@ -57,7 +57,7 @@ def content_of(parts: Sequence[PartInput]) -> tuple[Content, tuple[str, ...]]:
                 assert_never(part)
         given = part.id or ""
         if given and given <= last:
-            raise ClientError(f"Part ids must be different and rise\n  at {where}[\"id\"]")
+            raise ClientError(f'Part ids must be different and rise\n  at {where}["id"]')
         last = given or last
         ids.append(given)
     return tuple(blocks), tuple(ids)
@@ -73,7 +73,7 @@ def _block(part: FileInput, where: str) -> Block:
     if not part.url.startswith("data:"):
         scheme, colon, _ = part.url.partition(":")
         if not colon or not scheme.isascii() or not scheme.replace("+", "").replace("-", "").isalnum():
-            raise ClientError(f"Expected a URL, as data:, file: or https:\n  at {where}[\"url\"]")
+            raise ClientError(f'Expected a URL, as data:, file: or https:\n  at {where}["url"]')
         return ResourceLink(part.url, part.filename or part.url.rsplit("/", 1)[-1], part.mime, meta=meta)
     data = _data(part.url, where)
     kind = part.mime.partition("/")[0]
@@ -93,12 +93,12 @@ def _block(part: FileInput, where: str) -> Block:
 def _data(url: str, where: str) -> bytes:
     head, comma, body = url.partition(",")
     if not comma:
-        raise ClientError(f"A data: URL needs a comma before its data\n  at {where}[\"url\"]")
+        raise ClientError(f'A data: URL needs a comma before its data\n  at {where}["url"]')
     if head.endswith(";base64"):
         try:
             return base64.b64decode(body, validate=True)
         except (binascii.Error, ValueError):
-            raise ClientError(f"The data: URL is not valid base64\n  at {where}[\"url\"]") from None
+            raise ClientError(f'The data: URL is not valid base64\n  at {where}["url"]') from None
     return unquote_to_bytes(body)
 
 

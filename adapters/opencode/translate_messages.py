@@ -120,7 +120,7 @@ class Messages:
             tokens=tokens(step.tokens, total=step.completed is not None),
             modelID=self.model(step.model),
             providerID=self.provider(step.agent or info.agent),
-            time=MessageTime(step.created, UNSET if step.completed is None else step.completed),
+            time=MessageTime(step.created, UNSET if step.completed is None else max(step.created, step.completed)),
             finish=FINISH.get(step.outcome or "", "unknown") if done else UNSET,
             error=(self.error(step.agent, step.outcome, step.error) or UNSET) if broken else UNSET,
         )
@@ -146,9 +146,7 @@ class Messages:
         if step.completed is None or step.end_part is None or step.outcome in BROKEN:
             return None
         reason = FINISH.get(step.outcome or "", "unknown")
-        return StepFinish(
-            step.end_part, session_id, step.id, reason, step.tokens.cost, tokens(step.tokens, total=True)
-        )
+        return StepFinish(step.end_part, session_id, step.id, reason, step.tokens.cost, tokens(step.tokens, total=True))
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
@@ -163,7 +161,7 @@ class Messages:
         created: int,
         ended: int | None,
     ) -> Part:
-        span = Span(created, UNSET if ended is None else ended)
+        span = Span(created, UNSET if ended is None else max(created, ended))
         extra = metadata(message_id, step_id, role) or UNSET
         if role == "thought":
             return ReasoningPart(part_id, session_id, step_id, text, span, extra)
@@ -173,9 +171,7 @@ class Messages:
         self, session_id: str, part_id: str, message_id: str, step_id: str, role: Role, created: int, block: Block
     ) -> Part:
         extra = metadata(message_id, step_id, role)
-        return translate_content.agent_part(
-            block, part_id, session_id, step_id, created, role == "thought", extra
-        )
+        return translate_content.agent_part(block, part_id, session_id, step_id, created, role == "thought", extra)
 
     def tool(self, session_id: str, call: ToolCall) -> ToolPart:
         return translate_tools.tool_part(call, session_id)

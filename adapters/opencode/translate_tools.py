@@ -24,9 +24,7 @@ def tool_part(call: ToolCall, session_id: str) -> ToolPart:
     return ToolPart(call.part_id, session_id, call.step_id, tool, call.call_id, _state(call, tool, given))
 
 
-def named(
-    kind: str, name: str, title: str, raw: Any, content: Any, locations: Any
-) -> tuple[str, dict[str, Any]]:
+def named(kind: str, name: str, title: str, raw: Any, content: Any, locations: Any) -> tuple[str, dict[str, Any]]:
     """OpenCode's tool name and the input that its clients look for."""
     given = _object(raw)
     own = name or title or kind or "tool"
@@ -58,7 +56,7 @@ def named(
 
 def _state(call: ToolCall, tool: str, given: dict[str, Any]) -> Pending | Running | Completed | Failed:
     start = call.started or call.created
-    end = call.ended or start
+    end = max(start, call.ended or start)
     output = output_of(call)
     metadata = _metadata(call, tool, output)
     match call.status:

@@ -1,0 +1,161 @@
+"""What there is to choose from, in OpenCode's words: providers (agents), models, OpenCode agents (modes), commands.
+
+An agent says what it has when a session of it is open: it is read from the sessions in memory. Before that, and for
+agents without such options, there is one model ``default`` and one OpenCode agent ``build``, which change nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from adapters.opencode.wire import DEFAULT_MODE, DEFAULT_MODEL
+from gateway.controller import SessionController, SessionView
+
+
+def modes_of(view: SessionView) -> list[Mapping[str, Any]]:
+    """The session's modes: ``id``, ``name``, ``description``; the current one first."""
+    found = view.transcript.modes
+    if isinstance(found, Mapping):
+        found = found.get("availableModes")
+    if not found:
+        option = _option(view, "mode")
+        found = [{"id": value, "name": name} for value, name in _values(option)]
+    modes = [mode for mode in found if isinstance(mode, Mapping) and isinstance(mode.get("id"), str)]
+    current = view.info.mode or view.transcript.mode
+    return sorted(modes, key=lambda mode: mode["id"] != current)
+
+
+def models_of(view: SessionView) -> dict[str, str]:
+    """The session's models: id → name; the current one first. Empty if the agent has not said any."""
+    option = _option(view, "model")
+    values = _values(option)
+    current = view.info.model or option.get("currentValue")
+    return dict(sorted(values, key=lambda pair: pair[0] != current))
+
+
+def all_modes(controller: SessionController) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for view in controller.recent():
+        for mode in modes_of(view):
+            found.setdefault(mode["id"], mode)
+    return found
+
+
+def agents(controller: SessionController) -> list[dict[str, Any]]:
+    """OpenCode agents: at least one."""
+    modes = all_modes(controller) or {DEFAULT_MODE: {"description": "The agent as it is"}}
+    return [
+        {
+            "name": name,
+            "description": str(mode.get("description") or mode.get("name") or name),
+            "mode": "primary",
+            "native": True,
+            "permission": [],
+            "options": {},
+        }
+        for name, mode in modes.items()
+    ]
+
+
+def providers(controller: SessionController) -> list[dict[str, Any]]:
+    """The configured agents with their models."""
+    models: dict[str, dict[str, str]] = {}
+    sizes: dict[str, int] = {}
+    for view in controller.recent():
+        if view.info.agent:
+            models.setdefault(view.info.agent, {}).update(
+                {k: v for k, v in models_of(view).items() if k not in models.get(view.info.agent, {})}
+            )
+            if view.transcript.usage is not None and view.transcript.usage.size:
+                sizes.setdefault(view.info.agent, view.transcript.usage.size)
+    return [
+        {
+            "id": name,
+            "name": name,
+            "source": "config",
+            "env": [],
+            "options": {},
+            "models": {
+                model: _model(name, model, shown, sizes.get(name, 0))
+                for model, shown in (models.get(name) or {DEFAULT_MODEL: "Default"}).items()
+            },
+        }
+        for name in _default_first(controller)
+    ]
+
+
+def defaults(controller: SessionController) -> dict[str, str]:
+    return {one["id"]: next(iter(one["models"])) for one in providers(controller)}
+
+
+def commands(controller: SessionController) -> list[dict[str, Any]]:
+    """The slash commands of the agents in memory."""
+    found: dict[str, dict[str, Any]] = {}
+    for view in controller.recent():
+        for entry in view.transcript.commands if isinstance(view.transcript.commands, list) else ():
+            if isinstance(entry, Mapping) and isinstance(entry.get("name"), str):
+                name = entry["name"]
+                found.setdefault(
+                    name,
+                    {
+                        "name": name,
+                        "description": str(entry.get("description") or ""),
+                        "source": "command",
+                        "template": "",
+                        "hints": [],
+                    },
+                )
+    return list(found.values())
+
+
+def _default_first(controller: SessionController) -> list[str]:
+    return sorted(controller.agents, key=lambda name: name != controller.default_agent)
+
+
+def _option(view: SessionView, category: str) -> Mapping[str, Any]:
+    """The config option of a category, in ACP's shape."""
+    options = view.transcript.config
+    for option in options if isinstance(options, list) else ():
+        if isinstance(option, Mapping) and category in (option.get("category"), option.get("id")):
+            return option
+    return {}
+
+
+def _values(option: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The values of a select option, groups opened: value, name."""
+    found: list[tuple[str, str]] = []
+    entries = option.get("options")
+    for entry in entries if isinstance(entries, list) else ():
+        if not isinstance(entry, Mapping):
+            continue
+        if isinstance(entry.get("value"), str):
+            found.append((entry["value"], str(entry.get("name") or entry["value"])))
+        else:
+            found += _values(entry)
+    return found
+
+
+def _model(provider: str, model: str, name: str, context: int) -> dict[str, Any]:
+    media = {"text": True, "audio": True, "image": True, "video": False, "pdf": True}
+    return {
+        "id": model,
+        "providerID": provider,
+        "api": {"id": model, "url": "", "npm": ""},
+        "name": name,
+        "family": "",
+        "capabilities": {
+            "temperature": False,
+            "reasoning": True,
+            "attachment": True,
+            "toolcall": True,
+            "input": media,
+            "output": {**media, "audio": False, "image": False, "pdf": False},
+            "interleaved": False,
+        },
+        "cost": {"input": 0, "output": 0, "cache": {"read": 0, "write": 0}},
+        "limit": {"context": context, "output": 0},
+        "status": "active",
+        "options": {},
+        "headers": {},
+        "release_date": "",
+        "variants": {},
+    }

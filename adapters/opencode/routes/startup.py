@@ -1,0 +1,120 @@
+"""What clients ask when they start: providers, agents, configuration, paths, projects; and what is empty here."""
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.openapi.utils import get_openapi
+from starlette.requests import Request
+from starlette.responses import Response
+
+from adapters.opencode.errors import json
+from adapters.opencode.routes import catalog
+from adapters.opencode.routes.api import Api
+from adapters.opencode.translate_messages import project_id
+from adapters.opencode.wire import VERSION
+from gateway.core.errors import NotFound
+
+CONFIG = {"$schema": "https://opencode.ai/config.json", "share": "disabled", "autoupdate": False}
+
+EMPTY: dict[str, Any] = {
+    # no language servers, MCP servers, formatters or workspaces of the gateway's own: agents have theirs
+    "/lsp": [],
+    "/mcp": {},
+    "/formatter": [],
+    "/vcs": {},
+    "/skill": [],
+    "/provider/auth": {},
+    "/experimental/resource": {},
+    "/experimental/workspace": [],
+    "/experimental/workspace/status": [],
+    "/experimental/capabilities": {"backgroundSubagents": False},
+    "/experimental/console": {"consoleManagedProviders": [], "switchableOrgCount": 0},
+}
+
+
+def routes(api: Api) -> APIRouter:
+    router = APIRouter()
+    controller = api.controller
+
+    def project(directory: str) -> dict[str, Any]:
+        return {
+            "id": project_id(directory),
+            "worktree": directory,
+            "time": {"created": 0, "updated": 0},
+            "sandboxes": [],
+        }
+
+    @router.get("/global/health", response_model=None)
+    async def health() -> Response:
+        return json({"healthy": True, "version": VERSION})
+
+    @router.get("/config/providers", response_model=None)
+    async def config_providers() -> Response:
+        """The agents as providers."""
+        return json({"providers": catalog.providers(controller), "default": catalog.defaults(controller)})
+
+    @router.get("/provider", response_model=None)
+    async def provider() -> Response:
+        """The agents as providers, all connected."""
+        found = catalog.providers(controller)
+        return json({"all": found, "default": catalog.defaults(controller), "connected": [one["id"] for one in found]})
+
+    @router.get("/agent", response_model=None)
+    async def agent() -> Response:
+        """The modes as OpenCode agents."""
+        return json(catalog.agents(controller))
+
+    @router.get("/command", response_model=None)
+    async def command() -> Response:
+        return json(catalog.commands(controller))
+
+    @router.get("/config", response_model=None)
+    async def config(request: Request) -> Response:
+        api.directory(request)
+        return json(CONFIG)
+
+    @router.get("/global/config", response_model=None)
+    async def global_config() -> Response:
+        return json(CONFIG)
+
+    @router.get("/path", response_model=None)
+    async def path(request: Request) -> Response:
+        """A directory is its own worktree: each is a project."""
+        directory, data = api.directory(request), str(api.settings.data)
+        home = str(Path.home())
+        return json({"home": home, "state": data, "config": data, "worktree": directory, "directory": directory})
+
+    @router.get("/project", response_model=None)
+    async def projects() -> Response:
+        return json([project(str(root)) for root in api.roots])
+
+    @router.get("/project/current", response_model=None)
+    async def current(request: Request) -> Response:
+        return json(project(api.directory(request)))
+
+    @router.get("/project/{projectID}/directories", response_model=None)
+    async def directories(projectID: str) -> Response:
+        found = [str(root) for root in api.roots]
+        found += [view.info.cwd for view in controller.recent()]
+        for directory in found:
+            if project_id(directory) == projectID:
+                return json([{"directory": directory}])
+        raise NotFound(f"Project not found: {projectID}")
+
+    @router.get("/doc", response_model=None)
+    async def doc(request: Request) -> Response:
+        """This API as OpenAPI."""
+        title, text = "Trunkline: OpenCode v1", "See docs/opencode.md for what is whole, partly there and not offered."
+        return json(get_openapi(title=title, version=VERSION, description=text, routes=request.app.routes))
+
+    for where, what in EMPTY.items():
+        router.add_api_route(where, _constant(what), methods=["GET"], response_model=None, name=where)
+    return router
+
+
+def _constant(what: Any) -> Any:
+    async def constant() -> Response:
+        return json(what)
+
+    return constant
