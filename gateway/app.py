@@ -10,9 +10,10 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, Response
 
-from adapters import opencode
 from adapters.acp.agent import factory as acp_agents
 from adapters.acp.reaper import reap
+from adapters.opencode import routes as opencode
+from adapters.opencode.errors import error_response as opencode_error
 from gateway.controller import Options, SessionController
 from gateway.http_errors import Errors, Renderer, install
 from gateway.log import SessionLog
@@ -102,4 +103,4 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _adapters(controller: SessionController, settings: Settings) -> list[Adapter]:
-    return [Adapter("", opencode.router(controller, settings), opencode.error_response)]
+    return [Adapter("", opencode.router(controller, settings), opencode_error)]

@@ -1,5 +1,6 @@
 """Who may come in: no web page without a token, nobody without one elsewhere; and paths stay inside the roots."""
 
+import asyncio
 import base64
 import os
 from collections.abc import AsyncIterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -54,8 +56,8 @@ async def ask(guard: Guard, method: str = "GET", path: str = "/x", **request: An
 def test_elsewhere_needs_a_token() -> None:
     said = check_bind(Settings(host="0.0.0.0"))
     assert "TRUNKLINE_TOKEN" in said and "--host 0.0.0.0" in said
-    assert check_bind(Settings(host="0.0.0.0", token="t")) == ""
-    assert check_bind(Settings(host="0.0.0.0", tokens={"ann": "t"})) == ""
+    assert check_bind(Settings(host="0.0.0.0", token=SecretStr("t"))) == ""
+    assert check_bind(Settings(host="0.0.0.0", tokens={"ann": SecretStr("t")})) == ""
     assert check_bind(Settings(host="localhost")) == ""
 
 
@@ -68,8 +70,8 @@ async def test_own_hosts(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:4096", "127.0.0.1.evil.example", "localhost.evil.example", "localhost@evil", "",
-             "10.0.0.1", "0.0.0.0", "localhost:4096:1", "[::2]"],
+    "host", ["evil.example", "evil.example:4096", "127.0.0.1.evil.example", "localhost.evil.example", "localhost@evil",
+             "", "10.0.0.1", "0.0.0.0", "localhost:4096:1", "[::2]"],
 )  # fmt: skip
 async def test_foreign_hosts(host: str) -> None:
     answer = await ask(guarded(), headers={"Host": host})
@@ -158,7 +160,8 @@ async def test_preflight() -> None:
         "Access-Control-Request-Headers": "x-anything",
         "Access-Control-Request-Private-Network": "true",
     }
-    for settings in ({}, {"token": "secret"}):  # a browser sends no credentials with it
+    each: list[dict[str, Any]] = [{}, {"token": "secret"}]
+    for settings in each:  # a browser sends no credentials with it
         answer = await ask(guarded(allow_origins=[APP], **settings), "OPTIONS", headers=headers)
         assert answer.status_code == 204 and not answer.content
         assert answer.headers["access-control-allow-origin"] == APP
@@ -227,7 +230,8 @@ async def test_no_token(headers: dict[str, str]) -> None:
 
 
 async def test_a_token_in_a_url_is_none() -> None:
-    for query in ("token=secret", "auth_token=" + base64.b64encode(b"opencode:secret").decode(), "trunkline_token=secret"):
+    both = base64.b64encode(b"opencode:secret").decode()
+    for query in ("token=secret", f"auth_token={both}", "trunkline_token=secret"):
         assert (await ask(guarded(token="secret"), path=f"/x?{query}")).status_code == 401
 
 
@@ -334,7 +338,8 @@ async def test_a_stream_passes_frame_by_frame() -> None:
             sent.append(message["body"])
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        await asyncio.Event().wait()  # the client stays
+        raise AssertionError
 
     await Guard(app, Settings(), Errors())(scope("http", "/x", [(b"host", b"localhost")]), receive, send)
     assert len(sent) == 3
@@ -427,8 +432,8 @@ def test_inside(root: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["out", "out/secret", "out/new", "dangling", "dangling/new", "dangling_inside", "loop", "loop/x", "..", "sub/../file",
-     "../other/secret", "sub/../../other", "file/x", "nul\0"],
+    ["out", "out/secret", "out/new", "dangling", "dangling/new", "dangling_inside", "loop", "loop/x", "..",
+     "sub/../file", "../other/secret", "sub/../../other", "file/x", "nul\0"],
 )  # fmt: skip
 def test_outside(root: Path, name: str) -> None:
     with pytest.raises(Forbidden, match="allowed are") as caught:

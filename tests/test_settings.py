@@ -93,13 +93,14 @@ def test_unknown_keys_are_named_with_a_guess() -> None:
         ("agents = 3", "trunkline.toml: agents: must be a table of agents, as [agents.claude]"),
         ("agents.x = 3", "trunkline.toml: agents.x: must be a table, as [agents.x]"),
         ("[agents.x]\nprotocol = 3", "trunkline.toml: agents.x.protocol: should be 1 or 2"),
-        ('[agents.x]\ncommand = "a"\nurl = "ws://a"', "trunkline.toml: agents.x: has both a command and a url; give one"),
+        ('[agents.x]\ncommand = "a"\nurl = "ws://a"', "trunkline.toml: agents.x: has both a command and a url; "
+         "give one"),
         ("[agents.x]", "trunkline.toml: agents.x: needs a command or a url (known without: {known})"),
         ('default_agent = "x"', "trunkline.toml: default_agent: 'x' is not among the agents (demo)"),
         ('allow_origins = ["*"]', "trunkline.toml: allow_origins: an origin is a scheme, a host and perhaps a port, as "
          "https://app.example:8443"),
-        ('allow_hosts = ["http://a"]', "trunkline.toml: allow_hosts: 'http://a': a host is a bare name without scheme or "
-         "port, as box.example"),
+        ('allow_hosts = ["http://a"]', "trunkline.toml: allow_hosts: 'http://a': a host is a bare name without "
+         "scheme or port, as box.example"),
     ],
 )  # fmt: skip
 def test_bad_values_in_the_file(text: str, line: str, tmp_path: Path) -> None:

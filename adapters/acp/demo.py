@@ -205,8 +205,9 @@ def _steer(agent: Agent, session: Session, params: Json, request: Any) -> Json |
     if idle not in (None, "promptRequired"):
         raise ValueError("unknown idleBehavior")
     with agent.cond:
-        if session.running is not None and not session.running.cancelled:
-            session.running.steers.append((request, prompt))
+        turn = session.running or (session.turns[0] if session.turns else None)  # one may just be about to begin
+        if turn is not None and not turn.cancelled:
+            turn.steers.append((request, prompt))
             agent.cond.notify_all()
             return None
     if idle == "promptRequired":

@@ -58,8 +58,6 @@ def kill_session(leader: int, sig: signal.Signals = signal.SIGKILL) -> int:
 
     Call it only while ``leader`` is not reaped, or when a record proves that the session is still the same.
     """
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, sig)
     seen: set[int] = set()
     while found := set(members(leader)) - seen:
         # A shell with job control gives its jobs their own groups; and one may fork while we look.
@@ -67,6 +65,8 @@ def kill_session(leader: int, sig: signal.Signals = signal.SIGKILL) -> int:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, sig)
         seen |= found
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, sig)  # where there is no /proc
     return len(seen)
 
 

@@ -144,7 +144,7 @@ def _chunk(role: Role, value: dict[str, Json], session: str, source: Source) -> 
         return AgentBlock(role=role, block=content, agent_id=agent_id, agent_session=session, source=source)
     # A source is kept only where the chunk says more than its text and the message's id.
     beside = {key for key, field in value.items() if field is not None} - {"sessionUpdate", "content", "messageId"}
-    more = beside or role == "session" or {key for key, field in raw.items() if field is not None} - {"type", "text"}
+    more = beside or {key for key, field in raw.items() if field is not None} - {"type", "text"}
     return AgentText(
         role=role, text=content.text, agent_id=agent_id, agent_session=session, source=source if more else None
     )

@@ -31,7 +31,7 @@ IN_SNAPSHOT = 4096
 HEADS = 4096  # open parts whose constant bytes are kept
 
 _encode = msgspec.json.Encoder().encode
-_TWO = [a + b for a in BASE62 for b in BASE62]
+_TWO = [(a + b).encode() for a in BASE62 for b in BASE62]
 _FOUR = 62**4
 
 
@@ -44,7 +44,7 @@ class Frames:
         self._heads: dict[tuple[Kind, str], tuple[bytes, bytes]] = {}
         self._places: dict[str, bytes] = {}
         self._time = (-1, b"")
-        self._high = (-1, "")
+        self._high = (-1, b"")
 
     def of_entry(self, entry: Entry, kind: Kind, skip: int = 0) -> bytes:
         """All frames of an entry but the first ``skip``; empty if this API has no word for it."""
@@ -102,13 +102,14 @@ class Frames:
         high, low = divmod(pos * 4096, _FOUR)
         if self._high[0] != high:
             self._high = (high, _ten(high))
-        suffix = f"{self._high[1]}{_TWO[low // 3844]}{_TWO[low % 3844]}"
         return b"".join(
             (
                 b"id: %d.%d\ndata: " % (self._epoch, pos),
                 parts[0],
                 self._time[1],
-                suffix.encode(),
+                self._high[1],
+                _TWO[low // 3844],
+                _TWO[low % 3844],
                 parts[1],
                 _encode(event.text),
                 b"}}\n\n" if kind == "event" else b"}}}\n\n",
@@ -130,13 +131,13 @@ class Frames:
         return made
 
 
-def _ten(number: int) -> str:
+def _ten(number: int) -> bytes:
     """Ten base62 digits."""
     out = []
     for _ in range(10):
         number, digit = divmod(number, 62)
         out.append(BASE62[digit])
-    return "".join(reversed(out))
+    return "".join(reversed(out)).encode()
 
 
 # --- cursors ---------------------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from gateway.core.model import (
     UserMessage,
 )
 from gateway.core.session import Draft, Node
+from gateway.core.state import OpenPart
 from gateway.core.turn import TurnState
 
 TITLE_LENGTH = 60  # of the title that a session gets from its first message
@@ -57,7 +58,12 @@ def close_part(d: Draft, node: Node) -> None:
     part = node.state.part
     if part is not None:
         text = node.text_of(part.part_id)
-        d.emit(node, ev.PartEnded(part.part_id, part.message_id, part.step_id, part.role, text, part.created, d.now))
+        end_part(d, node, part, text)
+
+
+def end_part(d: Draft, node: Node, part: OpenPart, text: str) -> None:
+    ended = max(d.now, part.created)
+    d.emit(node, ev.PartEnded(part.part_id, part.message_id, part.step_id, part.role, text, part.created, ended))
 
 
 def end_step(
@@ -144,8 +150,8 @@ def give_back(
 ) -> None:
     """An offered message comes back; what was wished of it meanwhile happens now."""
     held = {"refused": "", "unwritten": "unwritten", "lost": "lost"}[why]
-    if message.returning == "hold" and not held:
-        held = "abort"
+    if message.returning == "hold":
+        held = held or message.returning_why or "abort"
     d.emit(node, ev.MessageReturned(message.id, why, turn_id, held, uncertain=why == "lost"))
     now_pending = node.state.inbox[message.id]
     for question in now_pending.questions:
@@ -175,12 +181,15 @@ def hold_all(d: Draft, node: Node, why: str) -> None:
 
 
 def release_all(d: Draft, node: Node) -> bool:
-    """Un-hold everything but the uncertain; offered messages forget that they were to be held. Whether any was held."""
+    """Un-hold everything but the uncertain; offered messages forget that they were to be held. Whether any was held.
+
+    One that is to be revoked if it comes back stays so: whoever sent it is told that it was cancelled.
+    """
     released = False
     for message in inbox.in_order(node.state):
         if message.uncertain and message.state == "pending":
             continue
-        if message.held or message.returning:
+        if message.held or message.returning == "hold":
             d.emit(node, ev.MessageReleased(message.id))
             released = True
     return released
@@ -239,8 +248,9 @@ def end_turn(
     if outcome in ("cancelled", "error", "interrupted"):
         for call in list(state.tools.values()):
             if call.status not in TOOL_DONE:
-                d.emit(node, ev.ToolUpdated(msgspec.structs.replace(call, status="cancelled", ended=d.now)))
-    if state.cause == "prompt" and not state.answered:
+                ended = max(d.now, call.created)
+                d.emit(node, ev.ToolUpdated(msgspec.structs.replace(call, status="cancelled", ended=ended)))
+    if state.cause != "replay" and not state.answered:
         start_step(d, node)
     end_step(d, node, outcome, error, tokens)
     d.emit(node, ev.TurnEnded(turn_id, outcome, error, tokens))
@@ -248,7 +258,8 @@ def end_turn(
     if tokens is not None:
         both = zip(msgspec.structs.astuple(total), msgspec.structs.astuple(tokens), strict=True)
         total = Tokens(*(a + b for a, b in both))
-    d.emit(node, ev.SessionUpdated(msgspec.structs.replace(node.info, tokens=total, updated=d.now)))
+    updated = max(d.now, node.info.updated)
+    d.emit(node, ev.SessionUpdated(msgspec.structs.replace(node.info, tokens=total, updated=updated)))
     if outcome == "error":  # an expired login must not burn the whole queue
         hold_all(d, node, error.code if error is not None else "agent_error")
 

@@ -1,5 +1,6 @@
 """The inbox's one decision: what to tell the agent next. Lanes are ordered by ``place``; nothing here changes state."""
 
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -81,4 +82,5 @@ def next_move(state: State, steer_fallback: Literal["next_turn", "interrupt"], a
     if steers:
         return Prompt(tuple(m.id for m in steers))
     # 11 the first of the queue, alone (with those that came in one input with it)
-    return Prompt(tuple(m.id for m in queue if m.group == queue[0].group))
+    together = takewhile(lambda m: m.group == queue[0].group, queue)
+    return Prompt(tuple(m.id for m in together))

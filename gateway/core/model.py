@@ -100,6 +100,7 @@ class Pending(msgspec.Struct, frozen=True, omit_defaults=True):
     offer_id: OfferId | None = None
     refused_in: TurnId | None = None
     returning: Literal["", "hold", "revoke"] = ""  # what happens to an offered one if it comes back
+    returning_why: str = ""  # and why
     questions: tuple["Question", ...] = ()  # asked of the agent about an offered one, first is outstanding
 
 

@@ -26,7 +26,7 @@ from gateway.core.inputs import (
     TurnBegan,
     WithdrawVerdict,
 )
-from gateway.core.model import Cancelled, Error, Pending
+from gateway.core.model import Cancelled, Error, How, Pending
 from gateway.core.session import Draft, Node
 from gateway.core.state import Offer
 from gateway.core.turn import TurnState
@@ -72,7 +72,7 @@ def handle_gateway(d: Draft, fact: Input) -> None:
             if state.turn is TurnState.CANCELLING and state.turn_id == turn_id:
                 d.do(KillAgent("it did not end a cancelled turn in time"))
         case OfferExpired(offer_id=offer_id):
-            offer = d.root.state.offers.get(offer_id)
+            offer = offered(d.root, offer_id, "injected")  # a prompt is written, or not, or dies with the agent
             if offer is not None and not offer.accepted:
                 lose(d, d.root, offer)
         case Quiet():
@@ -128,9 +128,7 @@ def recover(d: Draft, fact: Recover) -> None:
         part = node.state.part
         if part is not None:
             text = fact.checkpoints.get(part.part_id, "") or node.text_of(part.part_id)
-            d.emit(
-                node, ev.PartEnded(part.part_id, part.message_id, part.step_id, part.role, text, part.created, d.now)
-            )
+            flow.end_part(d, node, part, text)
         flow.cancel_requests(d, node, "restart", tell_agent=False)
     for offer in list(root.state.offers.values()):
         lose(d, root, offer)
@@ -146,13 +144,19 @@ def recover(d: Draft, fact: Recover) -> None:
 # --- prompts ---------------------------------------------------------------------------------------------------------
 
 
+def offered(node: Node, offer_id: OfferId, how: How) -> Offer | None:
+    """The undecided offer of this kind; None if it is over, or of the other kind."""
+    offer = node.state.offers.get(offer_id)
+    return offer if offer is not None and offer.how == how else None
+
+
 def entries(node: Node, message_ids: tuple[MessageId, ...]) -> list[Pending]:
     return [node.state.inbox[m] for m in message_ids]
 
 
 def prompt_written(d: Draft, offer_id: OfferId) -> None:
     node = d.root
-    offer = node.state.offers.get(offer_id)
+    offer = offered(node, offer_id, "prompt")
     if offer is None:
         return
     stillborn = node.state.turn is TurnState.STILLBORN
@@ -163,7 +167,7 @@ def prompt_written(d: Draft, offer_id: OfferId) -> None:
 
 def prompt_unwritten(d: Draft, fact: PromptUnwritten) -> None:
     node = d.root
-    offer = node.state.offers.get(fact.offer_id)
+    offer = offered(node, fact.offer_id, "prompt")
     if offer is None:
         return
     for message in entries(node, offer.message_ids):
@@ -179,8 +183,8 @@ def prompt_ended(d: Draft, fact: PromptEnded) -> None:
         if fact.offer_id != state.prompt_offer:
             return  # an answer to a prompt whose turn is over
         prompt_written(d, fact.offer_id)  # answered, so it was written
-    if state.turn is TurnState.IDLE:
-        return
+    if state.turn not in (TurnState.RUNNING, TurnState.CANCELLING):
+        return  # over already, or a prompt is on its way: this is the end of nothing
     flow.end_turn(d, node, fact.outcome, fact.error, fact.tokens)
 
 
@@ -195,7 +199,7 @@ def lose(d: Draft, node: Node, offer: Offer) -> None:
 
 def steer_verdict(d: Draft, fact: SteerVerdict) -> None:
     node = d.root
-    offer = node.state.offers.get(fact.offer_id)
+    offer = offered(node, fact.offer_id, "injected")
     if offer is None:
         late(d, node, fact)
         return
@@ -205,16 +209,21 @@ def steer_verdict(d: Draft, fact: SteerVerdict) -> None:
             if not offer.accepted:
                 d.emit(node, ev.OfferAccepted(offer.id))
         case "injected":
-            flow.deliver(d, node, concerned, offer.turn_id, "injected")
-            if fact.agent_id:
-                for message in concerned:
-                    d.emit(node, ev.MessageAliased(message.id, fact.agent_id))
+            injected(d, node, concerned, fact)
         case "refused":
             for message in concerned:
                 flow.give_back(d, node, message, "refused", offer.turn_id)
         case "lost":
             for message in concerned:
                 flow.give_back(d, node, message, "lost", offer.turn_id)
+
+
+def injected(d: Draft, node: Node, messages: list[Pending], fact: SteerVerdict) -> None:
+    """The agent has them, in the turn that runs now, or (none does) in the one that just ended."""
+    flow.deliver(d, node, messages, flow.turn_of(node), "injected")
+    if fact.agent_id:
+        for message in messages:
+            d.emit(node, ev.MessageAliased(message.id, fact.agent_id))
 
 
 def late(d: Draft, node: Node, fact: SteerVerdict) -> None:
@@ -227,7 +236,7 @@ def late(d: Draft, node: Node, fact: SteerVerdict) -> None:
         if m.offer_id == fact.offer_id and m.state == "pending" and fact.message_id in (None, m.id)
     ]
     if found:
-        flow.deliver(d, node, found, flow.turn_of(node), "injected")
+        injected(d, node, found, fact)
 
 
 def withdraw_verdict(d: Draft, fact: WithdrawVerdict) -> None:

@@ -116,7 +116,7 @@ def submit(d: Draft, node: Node, item: Submit) -> tuple[MessageId, bool]:
                 )
             again(d, node, known.id, item)
             return known.id, True
-        if item.message_id in node.used or item.message_id in d.taken:
+        if item.message_id in node.used or (item.message_id in d.taken and not item.local_id):
             raise Conflict(f"message id {item.message_id} is in use", message_id=item.message_id)
     state = node.state
     if state.turn is TurnState.IDLE and item.if_idle == "refuse":
@@ -127,7 +127,7 @@ def submit(d: Draft, node: Node, item: Submit) -> tuple[MessageId, bool]:
         raise Limit(f"{d.policy.max_pending} messages are pending already: wait, or revoke some")
     held = "stored" if state.turn is TurnState.IDLE and item.if_idle == "store" else ""
     lane = item.delivery
-    if not held and starts(node) and flow.release_all(d, node):
+    if item.if_idle == "start" and starts(node) and flow.release_all(d, node):
         lane = "steer"  # first in the next turn, ahead of the held queue
     return admit(d, node, item.content, mark, lane, item.message_id, item.part_ids, item.on_abort, held, item.local_id)
 
@@ -140,10 +140,11 @@ def starts(node: Node) -> bool:
 def again(d: Draft, node: Node, message_id: MessageId, item: Submit) -> None:
     """The same message once more. A held one is started by it, also an uncertain one: a person wants it sent."""
     entry = node.state.inbox.get(message_id)
-    if entry is not None and entry.held and item.if_idle == "start":
-        d.emit(node, ev.MessageReleased(message_id))
-        if starts(node):
-            flow.release_all(d, node)
+    if entry is None or item.if_idle != "start" or not (entry.held or entry.returning == "hold"):
+        return
+    d.emit(node, ev.MessageReleased(message_id))
+    if starts(node) and flow.release_all(d, node) and entry.lane == "queue":
+        d.emit(node, ev.MessagePromoted(message_id, node.state.place + 1))  # as any other that is submitted now
 
 
 def admit(
@@ -261,7 +262,7 @@ def promote(d: Draft, node: Node, item: Promote) -> Verdict:
     entry = entry_of(node, item.message_id)
     if isinstance(entry, Verdict):
         return entry
-    if entry.state == "pending" and entry.lane == "queue":
+    if entry.lane == "queue":  # an offered one too: should it come back, it is a steer
         d.emit(node, ev.MessagePromoted(entry.id, node.state.place + 1))
     return Verdict("promoted", entry.id, entry.uncertain)
 
@@ -294,7 +295,8 @@ def abort(d: Draft, node: Node) -> None:
     loose = [m for m in entries if m.state == "pending" and not m.held and m.on_abort != "keep"]
     offered = tuple(m.id for m in entries if m.state == "offered" and m.on_abort != "keep" and not m.returning)
     running = state.turn_id is not None
-    if not loose and not offered and (not running or state.abort_asked):
+    asked = any(each.state.requests for each in d.all_nodes())
+    if not loose and not offered and not asked and (not running or state.abort_asked):
         return
     d.emit(node, ev.AbortAsked(state.turn_id, offered))
     for each in d.all_nodes():

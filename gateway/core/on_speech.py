@@ -37,6 +37,7 @@ from gateway.core.model import (
     Request,
     Role,
     SessionInfo,
+    Step,
     ToolCall,
     UserMessage,
 )
@@ -93,10 +94,11 @@ def handle(d: Draft, fact: AgentFact) -> None:
 def text(d: Draft, node: Node, fact: AgentText) -> None:
     part = node.state.part
     if part is None or part.role != fact.role or (fact.agent_id and fact.agent_id != part.agent_id):
-        message_id, step_id, part_id, first = place(d, node, fact.role, fact.agent_id)
-        turn_id = flow.turn_of(node)
+        at = place(d, node, fact.role, fact.agent_id)
         created = d.created(node)
-        opened = ev.PartOpened(part_id, message_id, step_id, turn_id, fact.role, created, first, fact.agent_id)
+        opened = ev.PartOpened(
+            at.part_id, at.message_id, at.step.id, at.step.turn_id, fact.role, created, at.first, at.agent_id
+        )
         d.emit(node, opened)
         part = node.state.part
         assert part is not None
@@ -105,24 +107,31 @@ def text(d: Draft, node: Node, fact: AgentText) -> None:
 
 
 def block(d: Draft, node: Node, role: Role, value: Block, agent_id: str, fact: AgentFact) -> None:
-    if not agent_id and node.state.part is not None and node.state.part.role == role:
-        agent_id = node.state.part.agent_id  # no id: the same message goes on
-    message_id, step_id, part_id, first = place(d, node, role, agent_id)
-    turn_id = flow.turn_of(node)
-    d.emit(
-        node,
-        ev.BlockAdded(
-            part_id, message_id, step_id, turn_id, role, d.created(node), value, first, agent_id, fact.source
-        ),
+    at = place(d, node, role, agent_id)
+    created = d.created(node)
+    event = ev.BlockAdded(
+        at.part_id, at.message_id, at.step.id, at.step.turn_id, role, created, value, at.first, at.agent_id, fact.source
     )
+    d.emit(node, event)
 
 
-def place(d: Draft, node: Node, role: Role, agent_id: str) -> tuple[str, StepId, PartId, bool]:
-    """Where a new stretch of a message goes: message id, step, part id, whether it is the message's first part.
+class Place(msgspec.Struct, frozen=True):
+    """Where a new stretch of a message goes. ``first``: it is the message's first part."""
+
+    message_id: str
+    step: Step
+    part_id: PartId
+    first: bool
+    agent_id: str
+
+
+def place(d: Draft, node: Node, role: Role, agent_id: str) -> Place:
+    """Find the message and the step of a new stretch.
 
     The agent's id is the message's id. One that was last seen before the previous turn is another message's (some
-    agents' counters restart), so it gets a minted id. A step takes the id of the message that opens it, if that has
-    the right form and nothing in the session has it.
+    agents' counters restart), so it gets a minted id. Without an id the message goes on until another role speaks or
+    the step ends. A step takes the id of the message that opens it, if that has the right form and nothing in the
+    session has it.
     """
     flow.close_part(d, node)
     state = node.state
@@ -130,21 +139,25 @@ def place(d: Draft, node: Node, role: Role, agent_id: str) -> tuple[str, StepId,
     message_id: str | None = None
     first = True
     fresh = False  # the agent's own id, for the first time
-    if agent_id:
+    speaking = state.speaking
+    if not agent_id and speaking is not None and speaking.role == role:
+        message_id, agent_id, first = speaking.message_id, speaking.agent_id, False
+    elif agent_id:
         recent = state.recent.get(message_key(role, agent_id))
         if recent is not None and recent.turn_no >= state.turn_no - 1:
             message_id, first = recent.message_id, False
         elif message_key(role, agent_id) not in node.used:
             message_id, fresh = agent_id, True
-    step_id = state.step.id if state.step is not None else StepId("")
     if opens:
         usable = fresh and agent_id.startswith("msg_") and agent_id not in node.used and agent_id not in d.taken
         step_id = flow.start_step(d, node, StepId(agent_id) if usable else None)
         if message_id is None:
             message_id = step_id
+    step = state.step
+    assert step is not None
     if message_id is None:
         message_id = d.message_id(node)
-    return message_id, step_id, d.part_id(node), first
+    return Place(message_id, step, d.part_id(node), first, agent_id)
 
 
 def message(d: Draft, node: Node, role: Role, agent_id: str, content: Content, fact: AgentFact) -> None:
@@ -181,12 +194,11 @@ def user(d: Draft, node: Node, fact: AgentUser) -> None:
     """A user's message as the agent tells it: ours (its id becomes an alias), or one that came in elsewhere."""
     if fact.agent_id and "user " + fact.agent_id in node.used:
         return
-    ours = next((u for u in reversed(list(node.base.transcript.users())) if u.how != "imported"), None)
-    unnamed = ours is not None and ours.id not in node.base.transcript.aliases.values()
-    if ours is not None and unnamed and ours.content == fact.content:
-        if fact.agent_id:
-            d.emit(node, ev.MessageAliased(ours.id, fact.agent_id))
-        return
+    for ours in node.state.unnamed:
+        if node.user(ours)[: len(fact.content)] == fact.content:  # perhaps a block at a time: the first names it
+            if fact.agent_id:
+                d.emit(node, ev.MessageAliased(ours, fact.agent_id))
+            return
     imported(d, node, fact)
 
 
@@ -220,13 +232,16 @@ def refs(d: Draft, node: Node, fact: AgentRefs) -> None:
 def tool(d: Draft, node: Node, fact: AgentTool) -> ToolCall:
     state = node.state
     call = node.tool(fact.call_id)
-    if call is not None and fact.new and call.status in TOOL_DONE and call.turn_id != flow.turn_of(node):
+    if call is not None and fact.new and call.turn_id != flow.turn_of(node):
         call = None  # the agent counts its calls anew
     first = call is None
     if call is None:
         flow.close_part(d, node)
-        step_id = state.step.id if state.step is not None else flow.start_step(d, node)
-        call = ToolCall(fact.call_id, d.part_id(node), step_id, flow.turn_of(node), d.created(node))
+        if state.step is None:
+            flow.start_step(d, node)
+        step = state.step
+        assert step is not None
+        call = ToolCall(fact.call_id, d.part_id(node), step.id, step.turn_id, d.created(node))
     changes: dict[str, object] = {
         name: getattr(fact, name)
         for name in ("status", "title", "kind", "name", "input", "output", "content", "locations", "meta")
@@ -235,10 +250,13 @@ def tool(d: Draft, node: Node, fact: AgentTool) -> ToolCall:
     if fact.append is not UNSET:
         changes["content"] = [*(call.content or []), *(fact.append or [])]
     status = changes.get("status", call.status)
+    now = max(d.now, call.created)
     if call.started is None and status != "pending":
-        changes["started"] = d.now
-    if status in TOOL_DONE and call.ended is None:
-        changes["ended"] = d.now
+        changes["started"] = now
+    if status not in TOOL_DONE:
+        changes["ended"] = None  # it works again, whatever was thought of it
+    elif call.ended is None:
+        changes["ended"] = now
     call = msgspec.structs.replace(call, **changes)
     d.emit(node, ev.ToolUpdated(call, first, fact.source))
     return call
@@ -246,8 +264,8 @@ def tool(d: Draft, node: Node, fact: AgentTool) -> ToolCall:
 
 def ask(d: Draft, fact: AgentAsk) -> None:
     node = d.of_agent(fact.agent_session)
-    if d.root.state.turn is TurnState.CANCELLING and d.root.state.abort_asked:
-        d.do(AnswerAgent(fact.agent_ref, Cancelled("abort")))  # asked too late
+    if d.root.state.turn in (TurnState.STILLBORN, TurnState.CANCELLING):
+        d.do(AnswerAgent(fact.agent_ref, Cancelled("abort")))  # too late: a cancelled turn asks nobody any more
         return
     call: ToolCall | None = None
     if fact.tool is not None:
@@ -328,7 +346,7 @@ def replayed(d: Draft, node: Node, fact: Replayed) -> None:
     A session without history is filled.
     """
     facts = _merged(fact.facts)
-    if node.base.transcript.items:
+    if node.base.transcript.items or node.state.turn is not TurnState.IDLE:
         ours = list(node.base.transcript.users())
         at = 0
         for item in facts:
@@ -338,8 +356,10 @@ def replayed(d: Draft, node: Node, fact: Replayed) -> None:
                     at = found + 1
                     if item.agent_id and "user " + item.agent_id not in node.used:
                         d.emit(node, ev.MessageAliased(ours[found].id, item.agent_id))
-            elif isinstance(item, AgentMode | AgentConfig | AgentCommands | AgentChild):
-                handle(d, item)
+            elif isinstance(item, AgentChild):
+                _retold(d, msgspec.structs.replace(item, state=UNSET, outcome=UNSET, error=UNSET))
+            elif isinstance(item, AgentMode | AgentConfig | AgentCommands):
+                _retold(d, item)
         return
     for item in facts:
         if isinstance(item, AgentUser) and not item.agent_session:
@@ -347,8 +367,18 @@ def replayed(d: Draft, node: Node, fact: Replayed) -> None:
             d.emit(node, ev.TurnStarted(d.turn_id(node), "replay"))
             imported(d, node, item)
         else:
-            handle(d, item)
+            _retold(d, item)
     _end_replayed(d, node)
+    for each in d.all_nodes():  # what it told of children is history: live ones are announced again after the replay
+        if each is not node and each.base.state.turn is TurnState.IDLE:
+            flow.end_turn(d, each, "end_turn")
+            flow.end_step(d, each, "end_turn")
+
+
+def _retold(d: Draft, fact: AgentFact) -> None:
+    """One fact of a replay. One of a session that was never announced is left out, and not the whole replay."""
+    if not fact.agent_session or fact.agent_session in d.by_agent:
+        handle(d, fact)
 
 
 def _end_replayed(d: Draft, node: Node) -> None:

@@ -6,12 +6,14 @@ session too. Handlers (``on_client.py``, ``on_agent.py``) emit events and effect
 
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Literal
 
 import msgspec
 
 from gateway.core import events as ev
 from gateway.core import ids
+from gateway.core.content import Content
 from gateway.core.effects import AnyEffect
 from gateway.core.errors import NotFound
 from gateway.core.ids import MessageId, OfferId, PartId, RequestId, SessionId, StepId, TurnId
@@ -88,16 +90,18 @@ def load(session_id: SessionId, snapshot: bytes | None, records: Sequence[ev.Rec
 class Node:
     """One session inside a draft: a fork of its state, and its ids read through."""
 
-    def __init__(self, base: Session) -> None:
+    def __init__(self, base: Session, entropy: bytes) -> None:
         self.base = base
         self.id = base.id
         self.state = base.state.fork()
+        self.entropy = blake2b(base.id.encode(), key=entropy[:64]).digest()  # no two sessions mint the same id
         self.known: ChainMap[str, Known] = ChainMap({}, base.known)
         self.used: ChainMap[str, bool] = ChainMap({}, base.used)
         self.clock = base.state.clock
         # what this draft adds to the transcript, where handlers ask for it
         self.texts: dict[PartId, list[str]] = {}
         self.calls: dict[str, ToolCall] = {}
+        self.users: dict[MessageId, Content] = {}
         self.refs: ChainMap[str, Refs] = ChainMap({}, base.transcript.refs)
         self.children: ChainMap[SessionId, Child] = ChainMap({}, base.transcript.children)
 
@@ -111,6 +115,13 @@ class Node:
         stored = self.base.transcript.part(part_id)
         before = stored.text if isinstance(stored, TextPart) else ""
         return before + "".join(self.texts.get(part_id, ()))
+
+    def user(self, message_id: MessageId) -> Content:
+        """The content of a delivered message."""
+        if message_id in self.users:
+            return self.users[message_id]
+        stored = self.base.transcript.user(message_id)
+        return stored.content if stored is not None else ()
 
     def tool(self, call_id: str) -> ToolCall | None:
         """The newest tool call of this name, of whatever turn."""
@@ -156,12 +167,12 @@ class Draft:
             base = self.sessions.get(session_id)
             if base is None:
                 raise NotFound(f"Session not found: {session_id}", session_id=session_id)
-            node = self.nodes[session_id] = Node(base)
+            node = self.nodes[session_id] = Node(base, self.entropy)
         return node
 
     def new_node(self, session_id: SessionId) -> Node:
         """A session that begins in this draft."""
-        node = self.nodes[session_id] = Node(Session(session_id))
+        node = self.nodes[session_id] = Node(Session(session_id), self.entropy)
         return node
 
     def all_nodes(self) -> list[Node]:
@@ -195,6 +206,8 @@ class Draft:
             node.texts.setdefault(event.part_id, []).append(event.text)
         elif isinstance(event, ev.ToolUpdated):
             node.calls[event.call.call_id] = event.call
+        elif isinstance(event, ev.MessageDelivered):
+            node.users[event.message.id] = event.message.content
         elif isinstance(event, ev.MessageRefs):
             node.refs[event.message_id] = event.refs
         elif isinstance(event, ev.ChildUpdated):
@@ -226,7 +239,7 @@ class Draft:
 
     def mint(self, node: Node, prefix: str) -> str:
         while True:
-            value = ids.ascending(prefix, self._tick(node), self.entropy)
+            value = ids.ascending(prefix, self._tick(node), node.entropy)
             if value not in self.taken and value not in node.used:
                 return value
 
@@ -247,7 +260,7 @@ class Draft:
 
     def session_id(self, node: Node) -> SessionId:
         """The id of a child session, minted by its parent."""
-        return SessionId(ids.descending("ses", self._tick(node), self.entropy))
+        return SessionId(ids.descending("ses", self._tick(node), node.entropy))
 
     def part_id(self, node: Node, last: str | None = None) -> PartId:
         """A part id that sorts after the last one of the open step (``last``), also over the wrap of 48 bits."""

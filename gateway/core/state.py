@@ -60,6 +60,14 @@ class OpenPart(msgspec.Struct, frozen=True):
     created: int
 
 
+class Speaking(msgspec.Struct, frozen=True):
+    """The message that the open step's newest part is of: more without an id is more of it."""
+
+    role: Role
+    message_id: str
+    agent_id: str
+
+
 class Recent(msgspec.Struct, frozen=True):
     """An agent message of this turn or the one before: more may come under its id."""
 
@@ -100,10 +108,13 @@ class State(msgspec.Struct):
     last_part: str = ""
     after_tool: bool = False
     part: OpenPart | None = None
+    speaking: Speaking | None = None
     last_user: str | None = None
-    answered: bool = True  # a step began after the newest user message
+    answered: bool = True  # a step began after the newest user message of the turn
+    unnamed: tuple[MessageId, ...] = ()  # our messages of the turn that the agent has not called by an id of its own
     recent: dict[str, Recent] = {}
     tools: dict[str, ToolCall] = {}
+    deleted: bool = False
 
     def fork(self) -> "State":
         copy = msgspec.structs.replace(self)
@@ -137,10 +148,11 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
         return  # the hot path: more text decides nothing
     if record.seq:
         state.seq = record.seq
-        state.clock = record.clock
+    state.clock = max(state.clock, record.clock)  # also of an ephemeral event: it may show ids
     match event:
         case ev.SessionCreated() | ev.SessionUpdated() | ev.SessionDeleted():
             state.info = event.info
+            state.deleted = isinstance(event, ev.SessionDeleted)
         case ev.MessageAdmitted():
             m = event.message
             state.inbox[m.id] = m
@@ -165,7 +177,7 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
         case ev.MessageHeld():
             _entry(state, state.inbox[event.message_id], held=event.why)
         case ev.MessageReleased():
-            _entry(state, state.inbox[event.message_id], held="", returning="")
+            _entry(state, state.inbox[event.message_id], held="", returning="", returning_why="")
         case ev.MessageRevoked():
             m = state.inbox.pop(event.message_id)
             _undecided(state, m)
@@ -188,11 +200,13 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
                 refused_in=event.turn_id if event.why == "refused" else m.refused_in,
                 offer_id=m.offer_id if event.uncertain else None,
                 returning="",
+                returning_why="",
             )
         case ev.MessageDelivered():
             _delivered(state, known, used, event)
         case ev.MessageAliased():
             used["user " + event.agent_id] = True
+            state.unnamed = tuple(m for m in state.unnamed if m != event.message_id)
         case ev.QuestionAsked():
             m = state.inbox[event.message_id]
             _entry(state, m, questions=(*m.questions, event.question))
@@ -209,7 +223,8 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
         case ev.AbortAsked():
             for message_id in event.returning:
                 m = state.inbox[message_id]
-                _entry(state, m, returning="revoke" if m.on_abort == "revoke" else "hold")
+                wish: Literal["hold", "revoke"] = "revoke" if m.on_abort == "revoke" else "hold"
+                _entry(state, m, returning=wish, returning_why="abort")
             state.abort_asked = event.turn_id is not None
         case ev.TurnStarted():
             first = TurnEvent.OFFER if event.cause == "prompt" else TurnEvent.AGENT_TURN
@@ -218,6 +233,8 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
             state.turn_no += 1
             state.cause = event.cause
             state.abort_asked = False
+            state.answered = True  # nothing of this turn waits for a word yet
+            state.unnamed = ()
             state.recent = {k: r for k, r in state.recent.items() if r.turn_no >= state.turn_no - 1}
             state.tools = {k: t for k, t in state.tools.items() if t.status not in TOOL_DONE}
         case ev.TurnCancelling():
@@ -227,6 +244,11 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
             state.turn = step(state.turn, TurnEvent.UNWRITTEN if offered else TurnEvent.ENDED)
             state.turn_id = state.prompt_offer = state.cause = None
             state.abort_asked = False
+            if event.outcome == "error":  # what is pending is held (by events); what is offered, if it comes back
+                why = event.error.code if event.error is not None else "agent_error"
+                for m in list(state.inbox.values()):
+                    if m.state == "offered" and not m.returning:
+                        _entry(state, m, returning="hold", returning_why=why)
         case ev.StepStarted():
             state.step = event.step
             state.last_part = event.step.start_part
@@ -234,7 +256,7 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
             state.answered, state.after_tool = True, False
             used[event.step.id] = True
         case ev.StepEnded():
-            state.step, state.last_part, state.after_tool = None, "", False
+            state.step, state.last_part, state.after_tool, state.speaking = None, "", False, None
         case ev.PartOpened():
             state.part = OpenPart(
                 event.part_id,
@@ -263,7 +285,7 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
             if event.first:
                 used["tool " + event.call.call_id] = True
                 state.last_part = event.call.part_id
-                state.after_tool = True
+                state.after_tool, state.speaking = True, None
         case ev.RequestOpened():
             state.requests[event.request.id] = event.request
         case ev.RequestSettled():
@@ -310,6 +332,7 @@ def _delivered(state: State, known: KnownMap, used: UsedMap, event: ev.MessageDe
         _known(known, m, state="delivered", uncertain=False, turn_id=message.turn_id)
         if message.how == "prompt" and state.turn in (TurnState.PROMPTING, TurnState.STILLBORN):
             state.turn = step(state.turn, TurnEvent.WRITTEN)
+        state.unnamed = (*state.unnamed, m.id)
     else:  # told by the agent: never in our inbox
         fact = Known(message.id, message.ascending_id, "", "delivered", turn_id=message.turn_id)
         known[message.id] = known[message.ascending_id] = fact
@@ -322,6 +345,7 @@ def _delivered(state: State, known: KnownMap, used: UsedMap, event: ev.MessageDe
 def _part(state: State, used: UsedMap, event: ev.PartOpened | ev.BlockAdded) -> None:
     state.last_part = event.part_id
     state.after_tool = False
+    state.speaking = Speaking(event.role, event.message_id, event.agent_id)
     used[event.message_id] = True
     used[message_key(event.role, event.message_id)] = True
     if event.agent_id:

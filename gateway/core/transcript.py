@@ -279,7 +279,7 @@ class Transcript(msgspec.Struct):
                     if part.part_id not in dropped:
                         fresh.append(part)
                 item.parts = fresh
-        for new in event.parts:
+        for index, new in enumerate(event.parts):
             item_ = self.step(new.step_id)
             if item_ is None:
                 continue
@@ -294,6 +294,7 @@ class Transcript(msgspec.Struct):
                     new.created,
                     [new.text],
                     ended=new.created,
+                    first=index == 0,
                 )
             else:
                 part_ = BlockPart(
@@ -304,6 +305,7 @@ class Transcript(msgspec.Struct):
                     event.role,
                     new.created,
                     new.block,
+                    first=index == 0,
                 )
             at = next((i for i, p in enumerate(item_.parts) if p.part_id > new.part_id), len(item_.parts))
             item_.parts.insert(at, part_)

@@ -9,7 +9,7 @@ import msgspec
 from gateway.core import events as ev
 from gateway.core import ids, on_agent, on_client
 from gateway.core.effects import AnyEffect
-from gateway.core.errors import ClientError, GatewayError
+from gateway.core.errors import ClientError, GatewayError, NotFound
 from gateway.core.ids import SessionId
 from gateway.core.inputs import AgentFact, AgentText, ClientInput, Create, Input
 from gateway.core.model import Pending, SessionInfo
@@ -60,7 +60,7 @@ class Tree:
             return None
         session_id = self.by_agent.get(item.agent_session) if item.agent_session else self.root_id
         session = self.sessions.get(session_id) if session_id is not None else None
-        if session is None:
+        if session is None or session.state.deleted or not item.text:
             return None
         part = session.state.part
         if part is None or part.role != item.role or (item.agent_id and item.agent_id != part.agent_id):
@@ -97,6 +97,8 @@ class Tree:
             records, effects = len(draft.records), len(draft.effects)
             draft.by = item.by if isinstance(item, ClientInput) else None
             try:
+                if draft.root.state.deleted:
+                    raise NotFound(f"Session not found: {self.root_id}", session_id=self.root_id)
                 if isinstance(item, AgentFact):
                     on_agent.handle(draft, item)
                     replies.append(None)

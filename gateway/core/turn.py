@@ -41,6 +41,16 @@ TRANSITIONS: dict[tuple[TurnState, TurnEvent], TurnState] = {
 }
 
 
+def diagram() -> str:
+    """The table as a mermaid state diagram: docs/flow.md shows it, and a test holds the two together."""
+    lines = ["stateDiagram-v2", f"    [*] --> {TurnState.IDLE}"]
+    arrows: dict[tuple[TurnState, TurnState], list[str]] = {}
+    for (before, event), after in TRANSITIONS.items():
+        arrows.setdefault((before, after), []).append(event)
+    lines += [f"    {before} --> {after}: {', '.join(events)}" for (before, after), events in arrows.items()]
+    return "\n".join(lines) + "\n"
+
+
 def step(state: TurnState, event: TurnEvent) -> TurnState:
     """The state after ``event``; an event that the table does not have is a fault of the caller (KeyError)."""
     return TRANSITIONS[state, event]

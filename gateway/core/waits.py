@@ -9,6 +9,8 @@ from gateway.core.turn import TurnState
 
 def settlement(session: Session, message_id: MessageId) -> Settlement | None:
     """What became of a message; None while that is open. NotFound for a message that was never admitted."""
+    if session.state.deleted:
+        raise NotFound(f"Session not found: {session.id}", session_id=session.id)
     known = session.known.get(message_id)
     if known is None:
         raise NotFound(f"Message not found: {message_id}", message_id=message_id)

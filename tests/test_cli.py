@@ -1,0 +1,215 @@
+"""The command as people run it: real processes."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TRUNKLINE = [sys.executable, "-m", "gateway"]
+PATIENCE = 30
+"""Seconds until a process is given up: never waited for in full."""
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.upper().startswith("TRUNKLINE_")}
+    return {**clean, "PYTHONPATH": str(ROOT), "XDG_DATA_HOME": str(folder / "xdg"), **more}
+
+
+def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*TRUNKLINE, *arguments],
+        cwd=folder,
+        env=environment(folder, **more),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], status: int = 2) -> list[str]:
+    """The lines of a refusal: nothing but lines for people."""
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr and done.stdout == ""
+    return done.stderr.splitlines()
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str, **more: str) -> Iterator[tuple[subprocess.Popen[str], str, list[str]]]:
+    """A running gateway, its address, and what it said until it was ready."""
+    process = subprocess.Popen(
+        [*TRUNKLINE, "serve", "--port", "0", *arguments],
+        cwd=folder,
+        env=environment(folder, **more),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(line.rstrip("\n"))
+            if line.startswith("attach: "):
+                break
+        address = next((line.split(" ")[-1] for line in lines if line.startswith("listening on ")), "")
+        assert address, lines
+        yield process, address, lines
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def get(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_help(tmp_path: Path) -> None:
+    done = run(tmp_path, "--help")
+    assert done.returncode == 0
+    assert all(command in done.stdout for command in ("serve", "agents", "demo-agent", "version"))
+    flags = run(tmp_path, "serve", "--help").stdout
+    assert all(f"--{flag}" in flags for flag in ("config", "host", "port", "agent", "data", "workspace", "log-level"))
+
+
+def test_version(tmp_path: Path) -> None:
+    assert run(tmp_path, "version").stdout.startswith("trunkline 0.")
+
+
+def test_help_and_the_demo_agent_load_nothing_of_the_gateway(tmp_path: Path) -> None:
+    for command in ("--help", "demo-agent"):
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "gateway", command],
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=True,
+        )
+        loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+        assert "typer" in loaded
+        assert not {name for name in loaded if name.split(".")[0] in ("fastapi", "pydantic", "sqlalchemy", "uvicorn")}
+
+
+def test_the_demo_agent_gets_its_flags(tmp_path: Path) -> None:
+    done = run(tmp_path, "demo-agent", "--no-ids", "--bogus")
+    assert done.returncode == 2 and "--bogus" in done.stderr
+
+
+def test_bad_flags(tmp_path: Path) -> None:
+    assert refused(run(tmp_path, "serve", "--port", "many")) == ["trunkline: --port: 'many': should be a valid integer"]
+    assert "--prot" in "\n".join(refused(run(tmp_path, "serve", "--prot", "1")))
+    assert refused(run(tmp_path, "serve", "--config", "no.toml")) == ["trunkline: --config: no.toml: no such file"]
+    assert len(refused(run(tmp_path, "serve", "--agent", "nobody", "--agent", "x="))) == 2
+    assert refused(run(tmp_path, "serve", "--workspace", "gone")) == [
+        f"trunkline: --workspace: {tmp_path}/gone is not a folder"
+    ]
+
+
+def test_bad_files(tmp_path: Path) -> None:
+    (tmp_path / "trunkline.toml").write_text('token = "s3cret"\nport = "x"\n[agents.a]\ncomand = "b"\n')
+    assert refused(run(tmp_path, "serve")) == [
+        "trunkline: trunkline.toml: port: 'x': should be a valid integer",
+        "trunkline: trunkline.toml: agents.a.comand: unknown key (did you mean command?)",
+    ]
+    (tmp_path / "trunkline.toml").write_text("port = \n")
+    assert refused(run(tmp_path, "serve")) == ["trunkline: trunkline.toml: line 1, column 8: invalid value"]
+
+
+def test_bad_environment(tmp_path: Path) -> None:
+    done = run(tmp_path, "serve", TRUNKLINE_PORT="x")
+    assert refused(done) == ["trunkline: TRUNKLINE_PORT: 'x': should be a valid integer"]
+
+
+def test_off_loopback_without_a_token(tmp_path: Path) -> None:
+    lines = refused(run(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0"))
+    assert len(lines) == 1 and "no token is set" in lines[0] and "TRUNKLINE_TOKEN" in lines[0]
+    assert not (tmp_path / "xdg").exists()
+
+
+def test_agents_that_cannot_run(tmp_path: Path) -> None:
+    lines = refused(run(tmp_path, "serve", "--agent", "a=/no/such", "--agent", "b=wss://u:s3cret@far/acp"))
+    assert lines == [
+        "trunkline: agent a: /no/such is not on PATH, or cannot be executed",
+        "trunkline: agent b: remote agents (a url) are not supported yet; give a command",
+    ]
+    with serving(tmp_path, "--agent", "a=/no/such", "--agent", "demo") as (_, _, lines):
+        assert lines[0].startswith("trunkline: warning: agent a: ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_serve_and_stop(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(tmp_path, "--data", "state") as (process, address, lines):
+        assert address.startswith("http://127.0.0.1:")
+        assert f"attach: npx -y opencode-ai attach {address}" in lines
+        assert get(f"{address}/health") == 200
+        assert get(f"{address}/no/such/thing") == 404
+        process.send_signal(number)
+        _, rest = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+        assert "Traceback" not in rest
+    assert (tmp_path / "state").is_dir()
+
+
+def test_an_open_stream_ends_with_the_gateway(tmp_path: Path) -> None:
+    """It ends well (the whole last chunk), and does not use up the time that waiting requests get."""
+    with serving(tmp_path) as (process, address, _):
+        with urllib.request.urlopen(f"{address}/event", timeout=PATIENCE) as stream:
+            assert stream.readline().startswith(b"data:")
+            process.send_signal(signal.SIGTERM)
+            stream.read()  # raises IncompleteRead if the connection broke
+        assert process.wait(PATIENCE) == 0
+
+
+def test_a_port_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (line,) = refused(run(tmp_path, "serve", "--port", str(port)), status=1)
+    assert f"http://127.0.0.1:{port}: address already in use" in line
+
+
+def test_a_host_that_is_none(tmp_path: Path) -> None:
+    (line,) = refused(run(tmp_path, "serve", "--host", "no.such.invalid", TRUNKLINE_TOKEN="t"), status=1)
+    assert line == "trunkline: --host no.such.invalid: no such host"
+
+
+def test_a_folder_in_use_by_another(tmp_path: Path) -> None:
+    with serving(tmp_path, "--data", "state"):
+        (line,) = refused(run(tmp_path, "serve", "--port", "0", "--data", "state"), status=1)
+    assert "in use by another gateway" in line
+
+
+def test_a_token_is_needed_and_not_shown(tmp_path: Path) -> None:
+    with serving(tmp_path, "--log-level", "debug", TRUNKLINE_TOKEN="s3cret") as (process, address, lines):
+        assert get(f"{address}/metrics") == 401
+        request = urllib.request.Request(f"{address}/metrics", headers={"Authorization": "Bearer s3cret"})
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            assert b"trunkline_sessions_loaded" in answer.read()
+        process.terminate()
+        _, rest = process.communicate(timeout=PATIENCE)
+        assert "s3cret" not in "\n".join(lines) + rest
+
+
+def test_agents(tmp_path: Path) -> None:
+    done = run(tmp_path, "agents", "--agent", "demo", "--agent", "bad=/no/such")
+    assert done.returncode == 1, done.stderr
+    good, _, bad = done.stdout.partition("bad\n")
+    assert good.startswith("demo (default)\n") and "protocol" in good
+    assert "not on PATH" in bad
