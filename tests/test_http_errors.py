@@ -1,0 +1,108 @@
+"""Every error is JSON that says what and where, in the form of the protocol asked."""
+
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from gateway.core.errors import AgentTimeout, Conflict, GatewayError
+from gateway.http_errors import Errors, install
+
+
+class Body(BaseModel):
+    text: str
+    count: int = 0
+
+
+def app() -> FastAPI:
+    made = FastAPI(openapi_url=None, redirect_slashes=False)
+    errors = Errors()
+
+    def own(request: Request, error: GatewayError) -> Response:
+        return JSONResponse({"_tag": error.code}, status_code=error.status)
+
+    errors.register("/own", own)
+    install(made, errors)
+
+    @made.post("/body/{number}")
+    async def body(number: int, body: Body) -> str:
+        return body.text
+
+    @made.get("/raise/{what}")
+    @made.get("/own/raise/{what}")
+    async def raises(what: str) -> None:
+        raise {
+            "conflict": Conflict("this id is taken", id="msg_1"),
+            "agent": AgentTimeout("no answer"),
+            "teapot": HTTPException(418, "short and stout"),
+            "bug": LookupError("s3cret"),
+        }[what]
+
+    return made
+
+
+async def ask(method: str, path: str, **request: Any) -> httpx.Response:
+    transport = httpx.ASGITransport(app(), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        return await client.request(method, path, **request)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/raise/conflict", 409, "conflict"),
+        ("/raise/agent", 504, "agent_timeout"),
+        ("/raise/teapot", 418, "bad_request"),
+        ("/raise/bug", 500, "internal"),
+        ("/nowhere", 404, "not_found"),
+        ("/raise/bug/", 404, "not_found"),
+        ("/body/1", 405, "method_not_allowed"),
+    ],
+)
+async def test_errors(path: str, status: int, code: str) -> None:
+    answer = await ask("GET", path)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["error"]["code"] == code
+    assert "s3cret" not in answer.text
+
+
+async def test_the_place_is_named() -> None:
+    assert (await ask("GET", "/nowhere")).json()["error"]["message"] == "there is no GET /nowhere"
+    wrong = await ask("GET", "/body/1")
+    assert wrong.json()["error"]["message"] == "GET /body/1 is not possible; allowed: POST"
+    assert wrong.headers["allow"] == "POST"
+    assert (await ask("GET", "/raise/conflict")).json()["error"]["data"] == {"id": "msg_1"}
+
+
+async def test_malformed_json_is_a_clients_fault() -> None:
+    answer = await ask("POST", "/body/1", content=b'{"text": ', headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert "not valid JSON (character 9)" in answer.json()["error"]["message"]
+
+
+async def test_wrong_values_are_named_with_their_place() -> None:
+    answer = await ask("POST", "/body/one", json={"count": "x"})
+    assert answer.status_code == 400
+    places = [problem["where"] for problem in answer.json()["error"]["data"]["problems"]]
+    assert places == ["path.number", "body.text", "body.count"]
+
+
+async def test_the_longest_prefix_gives_the_form() -> None:
+    assert (await ask("GET", "/own/raise/conflict")).json() == {"_tag": "conflict"}
+    assert (await ask("GET", "/own")).json() == {"_tag": "not_found"}
+    assert "error" in (await ask("GET", "/owner")).json()
+
+
+async def test_one_form_for_all_the_rest() -> None:
+    errors = Errors()
+    errors.register("/", lambda request, error: Response("root"))
+    errors.register("/acp", lambda request, error: Response("acp"))
+    for path, form in (("/", b"root"), ("/x", b"root"), ("/acp", b"acp"), ("/acp/demo", b"acp"), ("/acpx", b"root")):
+        request = Request({"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""})
+        assert errors.render(request, Conflict("x")).body == form
