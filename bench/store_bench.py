@@ -101,6 +101,10 @@ async def main(directory: Path) -> None:
     await store.close()
 
 
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else ".") as name:
+def run_in(folder: str) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as name:
         asyncio.run(main(Path(name).resolve()))
+
+
+if __name__ == "__main__":
+    run_in(sys.argv[1] if len(sys.argv) > 1 else ".")

@@ -87,7 +87,7 @@ def test_the_caddyfile_streams() -> None:
 
 @pytest.mark.skipif(shutil.which("caddy") is None, reason="needs caddy (Debian package)")
 def test_the_images_steps_in_a_clean_folder() -> None:
-    """Wheel built and installed alone, started elsewhere, asked through Caddy, streams unbuffered, stopped: smoke.sh."""
+    """Wheel built, installed alone, started elsewhere, asked through Caddy, streams unbuffered, stopped: smoke.sh."""
     done = subprocess.run(
         [ROOT / "docker" / "smoke.sh"],
         env={name: value for name, value in os.environ.items() if not name.startswith("TRUNKLINE_")},

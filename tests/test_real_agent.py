@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.scripted_model import Model
-from tests.served import ROOT, Served, serve
+from tests.served import Served, serve
 
 OPENCODE = Path("/tmp/oc/node_modules/.bin/opencode")
 

@@ -1,6 +1,7 @@
 """Settings: the layers, and that a wrong value names its place."""
 
 import os
+import re
 import stat
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from gateway.agents import AgentConfig
 from gateway.config import SettingsError, load_settings
 from gateway.known_agents import KNOWN, complete, expand_env, missing, parse_flag
 from gateway.settings import Settings
@@ -291,3 +293,11 @@ def test_an_installed_opencode_is_preferred(tmp_path: Path) -> None:
     assert complete("opencode", {}, environ)["command"] == ["npx", "-y", "opencode-ai", "acp"]
     program(tmp_path, "opencode", "exit 0")
     assert complete("opencode", {}, environ)["command"] == ["opencode", "acp"]
+
+
+def test_every_setting_is_documented() -> None:
+    """docs/settings.md has a row for each field, and no row for another."""
+    text = (Path(__file__).resolve().parent.parent / "docs" / "settings.md").read_text()
+    keys = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    rows = {name for key in keys for name in re.findall(r"`(\w+)`", key)}
+    assert rows == set(Settings.model_fields) | set(AgentConfig.model_fields)

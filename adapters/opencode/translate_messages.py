@@ -136,7 +136,7 @@ class Messages:
         message = error.message if error else "The agent failed"
         if error is not None and error.code == "auth_required":
             return ErrorBody("ProviderAuthError", {"providerID": self.provider(agent), "message": message})
-        return ErrorBody("UnknownError", {"message": message, **({"code": error.code} if error else {})})
+        return ErrorBody("UnknownError", {"message": message, **({"ref": error.code} if error else {})})
 
     def step_start(self, session_id: str, step: Step) -> StepStart:
         return StepStart(step.start_part, session_id, step.id)

@@ -331,7 +331,7 @@ class NewSession(In, frozen=True):
 
 
 class TimePatch(In, frozen=True):
-    archived: Annotated[int, Meta(ge=0)] | None | UnsetType = UNSET
+    archived: Annotated[int, Meta(ge=0, le=2**53)] | None | UnsetType = UNSET
 
 
 class SessionPatch(In, frozen=True):

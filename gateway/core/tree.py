@@ -80,6 +80,15 @@ class Tree:
         ``now`` is in milliseconds, ``entropy`` at least 16 random bytes, ``taken`` the ids that the store said belong
         to others. A refused input's reply is its error, and it leaves nothing behind.
         """
+        draft, hot, replies = self.draft(inputs, now, entropy, taken)
+        if draft is None:
+            return Decision(tuple(hot), (), tuple(replies), True)
+        return Decision(tuple(draft.records), tuple(draft.effects), tuple(replies), self._busy(draft))
+
+    def draft(
+        self, inputs: Sequence[tuple[SessionId, Input]], now: int, entropy: bytes, taken: frozenset[str] = frozenset()
+    ) -> tuple[Draft | None, list[ev.Record], list[Reply | GatewayError]]:
+        """The work of ``decide``: the draft (None where all was more text), more text before it, the replies."""
         draft: Draft | None = None
         hot: list[ev.Record] = []
         replies: list[Reply | GatewayError] = []
@@ -110,9 +119,7 @@ class Tree:
             except GatewayError as error:
                 replies.append(error)
                 draft = draft.rewound(records, effects)
-        if draft is None:
-            return Decision(tuple(hot), (), tuple(replies), True)
-        return Decision(tuple(draft.records), tuple(draft.effects), tuple(replies), self._busy(draft))
+        return draft, hot, replies
 
     def _busy(self, draft: Draft) -> bool:
         states = [draft.nodes[i].state if i in draft.nodes else s.state for i, s in self.sessions.items()]

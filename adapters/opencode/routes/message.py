@@ -149,7 +149,8 @@ def routes(api: Api) -> APIRouter:
         return await controller.submit(
             session_id,
             content,
-            delivery=body.delivery or "queue",
+            # what is only kept goes together with the next prompt, before it
+            delivery=body.delivery or ("steer" if body.noReply else "queue"),
             message_id=MessageId(body.messageID) if body.messageID else None,
             part_ids=part_ids if any(part_ids) else (),
             if_idle="store" if body.noReply else "start",
@@ -190,6 +191,8 @@ def routes(api: Api) -> APIRouter:
     async def answer(session_id: SessionId, admission: Admission) -> WithParts:
         """The answer to a prompt, when there is one and every stream has shown it."""
         settlement = await controller.wait(session_id, admission.message_id)
+        if settlement.kind == "held" and settlement.why == "abort":
+            await controller.wait(session_id)  # the answer is the aborted message: when it has ended
         await api.streams.flushed(controller.log.position)
         return last(await api.view(session_id), admission, settlement)
 

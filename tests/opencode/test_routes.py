@@ -1,0 +1,680 @@
+"""The routes: what they answer in the good case, and that a bad value is refused, says what and where, and changes
+nothing.
+"""
+
+import asyncio
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.agents import AgentConfig
+from gateway.core import effects as fx
+from gateway.core.inputs import (
+    AgentAsk,
+    AgentCommands,
+    AgentGone,
+    AgentMode,
+    AgentText,
+    AgentTool,
+)
+from gateway.core.inputs import (
+    AgentConfig as AgentOptions,
+)
+from gateway.core.model import Error, Option
+from tests.fake_port import Farm
+from tests.opencode.support import Gateway, gateway, task
+from tests.opencode.test_stream import YES_NO, end, settled
+from tests.opencode.test_translate import schema
+
+LIMIT = 64 * 1024
+FORM = {"type": "object", "properties": {"pick": {"type": "string", "enum": ["a", "b"]}}, "required": ["pick"]}
+TEXT = [{"type": "text", "text": "x"}]
+
+
+def unknown(session_id: str) -> str:
+    return session_id[:-4] + "nope"
+
+
+# --- sessions ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_from_beginning_to_end(tmp_path: Path) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        for body in (b"", b"{}", b'{"bogus": 1}'):
+            answer = await one.http.post("/session", content=body, headers={"content-type": "application/json"})
+            assert answer.status_code == 200
+            schema("Session").validate(answer.json())
+        rules = [{"permission": "question", "pattern": "*", "action": "deny"}]
+        made = (await one.http.post("/session", json={"title": "Mine", "permission": rules})).json()
+        assert made["title"] == "Mine" and made["permission"] == rules and made["directory"] == str(one.workspace)
+        listed = (await one.http.get("/session", params={"roots": "true", "limit": 2, "path": ""})).json()
+        assert [s["id"] for s in listed][:1] == [made["id"]] and len(listed) == 2
+        assert (await one.http.get("/session", params={"search": "mine"})).json() == [made]
+        assert (await one.http.get("/session", params={"start": made["time"]["updated"] + 1000})).json() == []
+        path = f"/session/{made['id']}"
+        assert (await one.http.get(path)).json() == made
+        renamed = (await one.http.patch(path, json={"title": "Other"})).json()
+        assert renamed["title"] == "Other"
+        archived = (await one.http.patch(path, json={"time": {"archived": 5}})).json()
+        assert archived["time"]["archived"] == 5
+        assert made["id"] not in [s["id"] for s in (await one.http.get("/session")).json()]
+        assert "archived" not in (await one.http.patch(path, json={"time": {"archived": None}})).json()["time"]
+        assert (await one.http.patch(path, json={})).json()["title"] == "Other"
+        for sub in ("children", "todo", "diff"):
+            assert (await one.http.get(f"{path}/{sub}")).json() == []
+        assert (await one.http.post(f"{path}/abort")).json() is True
+        assert (await one.http.delete(path)).json() is True
+        assert (await one.http.get(path)).status_code == 404
+        assert (await one.http.delete(path)).status_code == 404
+
+
+# --- prompts -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_prompt_is_answered_with_the_last_assistant_message(tmp_path: Path) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        sid = await one.new()
+        answer = (await one.prompt(sid, "hello")).json()
+        schema("Message").validate(answer["info"])
+        assert [part["type"] for part in answer["parts"]] == ["step-start", "text", "step-finish"]
+        assert answer["parts"][1]["text"] == "echo: hello"
+        user, assistant = await one.messages(sid)
+        assert assistant == answer and assistant["info"]["parentID"] == user["info"]["id"]
+        for message in (user, assistant):
+            schema("Message").validate(message["info"])
+            for part in message["parts"]:
+                schema("Part").validate(part)
+            path = f"/session/{sid}/message/{message['info']['id']}"
+            assert (await one.http.get(path)).json() == message
+
+
+async def test_the_same_message_again_is_answered_again_and_runs_once(tmp_path: Path) -> None:
+    farm = Farm()
+    async with gateway(tmp_path, farm) as one:
+        sid, other = await one.new(), await one.new()
+        answers = await asyncio.gather(*[one.prompt(sid, "hello", messageID="msg_mine") for _ in range(3)])
+        assert [answer.status_code for answer in answers] == [200] * 3
+        assert answers[0].json() == answers[1].json() == answers[2].json()
+        assert answers[0].json()["info"]["parentID"] == "msg_mine"
+        assert farm.prompts == [["hello"]]
+        before = await one.messages(sid)
+        for session_id, text in ((sid, "else"), (other, "hello")):
+            answer = await one.prompt(session_id, text, messageID="msg_mine")
+            assert answer.status_code == 409 and "msg_mine" in answer.json()["data"]["message"]
+        assert await one.messages(sid) == before and await one.messages(other) == []
+
+
+async def test_a_second_prompt_waits_and_both_are_answered_in_order(tmp_path: Path) -> None:
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm) as one:
+        sid = await one.new()
+        first = task(one.prompt(sid, "one"))
+        await prompted(farm, "one")
+        second = task(one.prompt(sid, "two"))
+        farm.port.tell(AgentText(role="agent", text="first"))
+        await settled(one)
+        end(farm)
+        assert (await first).json()["parts"][1]["text"] == "first"
+        await prompted(farm, "two")
+        assert not second.done()
+        farm.port.tell(AgentText(role="agent", text="second"))
+        end(farm)
+        assert (await second).json()["parts"][1]["text"] == "second"
+
+
+async def prompted(farm: Farm, text: str) -> None:
+    async with asyncio.timeout(10):
+        while [text] not in farm.prompts:
+            await asyncio.sleep(0)
+
+
+async def test_an_abort_answers_everybody_who_waits_with_the_aborted_message(tmp_path: Path) -> None:
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm) as one:
+        sid = await one.new()
+        first = task(one.prompt(sid, "one"))
+        await prompted(farm, "one")
+        farm.port.tell(AgentText(role="agent", text="half"))
+        second = task(one.prompt(sid, "two", messageID="msg_two"))
+        await admitted(one, sid, 2)
+        assert (await one.http.post(f"/session/{sid}/abort")).json() is True
+        await settled(one)
+        assert farm.port.last(fx.CancelTurn)
+        end(farm, "cancelled")
+        for answer in await asyncio.gather(first, second):
+            assert answer.status_code == 200
+            info = answer.json()["info"]
+            assert info["error"] == {"name": "MessageAbortedError", "data": {"message": "Aborted"}}
+            assert "finish" not in info and info["time"]["completed"]
+        assert [m["info"]["id"] for m in await one.messages(sid)][-1] == "msg_two"
+        assert farm.prompts == [["one"]]
+
+
+async def admitted(one: Gateway, sid: str, count: int) -> None:
+    async with asyncio.timeout(10):
+        while len([m for m in await one.messages(sid) if m["info"]["role"] == "user"]) < count:
+            await asyncio.sleep(0)
+
+
+async def test_a_revoked_prompt_that_somebody_waits_for(tmp_path: Path) -> None:
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm) as one:
+        sid = await one.new()
+        first = task(one.prompt(sid, "one"))
+        await prompted(farm, "one")
+        second = task(one.prompt(sid, "two", messageID="msg_two"))
+        await admitted(one, sid, 2)
+        assert (await one.http.delete(f"/session/{sid}/message/msg_two")).json() is True
+        assert (await one.http.delete(f"/session/{sid}/message/msg_two")).json() is True  # twice is a success
+        answer = await second
+        assert answer.status_code == 409 and "msg_two was revoked" in answer.json()["data"]["message"]
+        end(farm)
+        assert (await first).status_code == 200
+        used = [m["info"]["id"] for m in await one.messages(sid)]
+        assert "msg_two" not in used
+        for message_id in used:  # what the agent has seen or said stays
+            assert (await one.http.delete(f"/session/{sid}/message/{message_id}")).status_code == 409
+        assert (await one.http.delete(f"/session/{sid}/message/msg_nope")).status_code == 404
+
+
+async def test_the_agents_death_is_in_the_message_that_the_prompt_is_answered_with(tmp_path: Path) -> None:
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm) as one:
+        for code, name in (("agent_exit", "UnknownError"), ("auth_required", "ProviderAuthError")):
+            sid = await one.new()
+            waiting = task(one.prompt(sid, code))
+            await prompted(farm, code)
+            farm.port.tell(AgentText(role="agent", text="so"))
+            farm.port.tell(AgentGone(error=Error(code, "it is over")))
+            answer = await waiting
+            assert answer.status_code == 200
+            assert answer.json()["info"]["error"]["name"] == name
+            assert answer.json()["info"]["error"]["data"]["message"] == "it is over"
+
+
+async def test_an_agent_that_never_starts(tmp_path: Path) -> None:
+    farm = Farm(auto_ready=False)
+    async with gateway(tmp_path, farm) as one:
+        sid = await one.new()
+        waiting = task(one.prompt(sid, "x", messageID="msg_x"))
+        async with asyncio.timeout(10):
+            while not farm.ports:
+                await asyncio.sleep(0)
+        farm.port.tell(AgentGone(error=Error("agent_exit", "no such command")))
+        answer = await waiting
+        assert answer.status_code == 409 and "held" in answer.json()["data"]["message"]
+
+
+async def test_no_reply_keeps_a_message_for_the_next_prompt(tmp_path: Path) -> None:
+    farm = Farm()
+    async with gateway(tmp_path, farm) as one:
+        sid = await one.new()
+        answer = (await one.prompt(sid, "context", noReply=True)).json()
+        assert answer["info"]["role"] == "user" and answer["parts"][0]["text"] == "context"
+        assert farm.prompts == []
+        assert (await one.prompt(sid, "now")).status_code == 200
+        assert farm.prompts == [["context", "now"]]
+
+
+async def test_parts_keep_the_clients_ids(tmp_path: Path) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        sid = await one.new()
+        png = "data:image/png;base64," + base64.b64encode(b"png").decode()
+        parts = [
+            {"type": "text", "text": "look", "id": "prt_a"},
+            {"type": "agent", "name": "plan"},
+            {"type": "file", "mime": "image/png", "url": png, "filename": "a.png", "id": "prt_b"},
+        ]
+        answer = await one.http.post(f"/session/{sid}/prompt_async", json={"parts": parts, "messageID": "msg_1"})
+        assert answer.status_code == 204 and answer.content == b""
+        user = (await one.messages(sid))[0]
+        assert user["info"]["id"] == "msg_1"
+        assert [part["id"] for part in user["parts"]] == ["prt_a", "prt_b"]
+        assert user["parts"][1] | {"sessionID": "", "messageID": ""} == parts[2] | {"sessionID": "", "messageID": ""}
+
+
+async def test_steer_is_told_as_such(tmp_path: Path) -> None:
+    farm = Farm(auto_answer=False, can_steer=True)
+    async with gateway(tmp_path, farm) as one:
+        sid = await one.new()
+        await one.queue(sid, "one")
+        await prompted(farm, "one")
+        await one.queue(sid, "other way", delivery="steer")
+        await settled(one)
+        assert farm.port.last(fx.OfferSteer)
+
+
+# --- what there is to choose from ----------------------------------------------------------------------------------
+
+
+MODES = [{"id": "code", "name": "Code", "description": "Writes"}, {"id": "ask", "name": "Ask"}]
+MODELS = [
+    {
+        "id": "model",
+        "category": "model",
+        "type": "select",
+        "currentValue": "big",
+        "options": [{"value": "small", "name": "Small"}, {"group": "g", "options": [{"value": "big", "name": "Big"}]}],
+    }
+]
+
+
+async def test_the_catalog_before_and_after_an_agent_has_spoken(tmp_path: Path) -> None:
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm) as one:
+        agents = (await one.http.get("/agent")).json()
+        assert [a["name"] for a in agents] == ["build"]
+        providers = (await one.http.get("/config/providers")).json()
+        assert providers["default"] == {"fake": "default", "other": "default"}
+        sid = await one.new()
+        await one.queue(sid, "x", model={"providerID": "fake", "modelID": "default"}, agent="build")
+        await prompted(farm, "x")
+        farm.port.tell(
+            AgentMode(mode="code", modes=MODES),
+            AgentOptions(options=MODELS, model="big"),
+            AgentCommands(commands=[{"name": "review", "description": "Reviews"}]),
+        )
+        await settled(one)
+        agents = (await one.http.get("/agent")).json()
+        assert [a["name"] for a in agents] == ["code", "ask"]
+        found = (await one.http.get("/provider")).json()
+        assert found["connected"] == ["fake", "other"] and found["default"]["fake"] == "big"
+        for each in agents:
+            schema("Agent").validate(each)
+        for each in found["all"]:
+            schema("Provider").validate(each)
+        commands = (await one.http.get("/command")).json()
+        schema("Command").validate(commands[0])
+        assert commands[0]["name"] == "review"
+        end(farm)
+        await settled(one)
+        # a mode and a model that the session has are switched to; one that nobody has is refused
+        model = {"providerID": "fake", "modelID": "small"}
+        await one.queue(sid, "y", agent="ask", model=model)
+        await settled(one)
+        assert [(e.mode, e.model) for e in farm.port.effects if isinstance(e, fx.ConfigureAgent)] == [("ask", "small")]
+        answer = await one.prompt(sid, "z", agent="nobody")
+        assert answer.status_code == 400 and '["agent"]' in answer.json()["data"]["message"]
+        answer = await one.prompt(sid, "z", model={"providerID": "fake", "modelID": "huge"})
+        assert answer.status_code == 400 and "small" in answer.json()["data"]["message"]
+
+
+async def test_the_first_prompt_binds_the_agent(tmp_path: Path) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        sid = await one.new()
+        answer = await one.prompt(sid, "x", model={"providerID": "nobody", "modelID": "m"})
+        assert answer.status_code == 404 and "fake, other" in answer.json()["data"]["message"]
+        other = {"providerID": "other", "modelID": "default"}
+        assert (await one.prompt(sid, "x", model=other)).json()["info"]["providerID"] == "other"
+        answer = await one.prompt(sid, "y", model={"providerID": "fake", "modelID": "default"})
+        assert answer.status_code == 409 and '"other"' in answer.json()["data"]["message"]
+        assert (await one.http.get(f"/session/{sid}")).json()["model"]["providerID"] == "other"
+
+
+async def test_a_slash_command_is_a_prompt(tmp_path: Path) -> None:
+    farm = Farm()
+    async with gateway(tmp_path, farm) as one:
+        sid = await one.new()
+        body = {"command": "review", "arguments": "a.py", "model": "fake/default"}
+        answer = await one.http.post(f"/session/{sid}/command", json=body)
+        assert answer.status_code == 200
+        assert farm.prompts == [["/review a.py"]]
+
+
+async def test_what_clients_ask_at_their_start(tmp_path: Path) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        for path in (
+            "/global/health /path /project /project/current /config /global/config /config/providers /provider /agent "
+            "/command /lsp /mcp /formatter /vcs /skill /provider/auth /session /session/status /permission /question "
+            "/experimental/resource /experimental/workspace /experimental/workspace/status /experimental/console "
+            "/experimental/capabilities /doc"
+        ).split():
+            answer = await one.http.get(path)
+            assert answer.status_code == 200 and answer.headers["content-type"] == "application/json", path
+        where = (await one.http.get("/path")).json()
+        schema("Path").validate(where)
+        assert where["directory"] == where["worktree"] == str(one.workspace)
+        project = (await one.http.get("/project/current")).json()
+        schema("Project").validate(project)
+        directories = (await one.http.get(f"/project/{project['id']}/directories")).json()
+        assert directories == [{"directory": str(one.workspace)}]
+        assert (await one.http.get("/global/health")).json()["healthy"] is True
+        assert "/session/{sessionID}/message" in (await one.http.get("/doc")).json()["paths"]
+
+
+# --- pages ---------------------------------------------------------------------------------------------------------
+
+
+async def test_pages_of_the_list(tmp_path: Path) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        sid = await one.new()
+        for n in range(3):
+            await one.prompt(sid, f"p{n}")
+        whole = await one.messages(sid)
+        path = f"/session/{sid}/message"
+        assert (await one.http.get(path, params={"limit": 0})).json() == whole
+        found: list[Any] = []
+        answer = await one.http.get(path, params={"limit": 4})
+        while True:
+            found = answer.json() + found
+            if "x-next-cursor" not in answer.headers:
+                break
+            link = answer.headers["link"]
+            assert link.endswith('>; rel="next"')
+            answer = await one.http.get(link[1 : link.index(">")])
+        assert found == whole
+
+
+# --- requests ------------------------------------------------------------------------------------------------------
+
+
+async def asking(one: Gateway, farm: Farm, **ask: Any) -> str:
+    sid = await one.new()
+    await one.queue(sid, "go")
+    async with asyncio.timeout(10):
+        while not farm.prompts:
+            await asyncio.sleep(0)
+    farm.port.tell(AgentAsk(agent_ref="r1", title="may I", **ask))
+    await settled(one)
+    return sid
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+async def test_a_permission_is_answered_once(tmp_path: Path, legacy: bool) -> None:
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm) as one:
+        tool = AgentTool(call_id="c", new=True, kind="execute", title="ls", input={"command": "ls"})
+        sid = await asking(one, farm, tool=tool, options=YES_NO)
+        listed = (await one.http.get("/permission")).json()
+        schema("PermissionRequest").validate(listed[0])
+        assert listed[0]["sessionID"] == sid and (await one.http.get("/question")).json() == []
+        path = f"/permission/{listed[0]['id']}/reply"
+        body: dict[str, Any] = {"reply": "once"}
+        if legacy:
+            path, body = f"/session/{sid}/permissions/{listed[0]['id']}", {"response": "once"}
+            other = await one.new()
+            wrong = path.replace(sid, other)
+            assert (await one.http.post(wrong, json=body)).status_code == 404
+        assert (await one.http.post(path, json=body)).json() is True
+        assert farm.port.last(fx.AnswerAgent).outcome.option_id == "y"  # type: ignore[union-attr]
+        late = await one.http.post(path, json=body)
+        assert late.status_code == 404
+        assert late.json()["_tag"] == "PermissionNotFoundError" and "already" in late.json()["message"]
+        assert (await one.http.get("/permission")).json() == []
+
+
+async def test_a_question_is_answered_or_rejected(tmp_path: Path) -> None:
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm) as one:
+        await asking(one, farm, kind="elicitation", schema=FORM)
+        listed = (await one.http.get("/question")).json()
+        schema("QuestionRequest").validate(listed[0])
+        path = f"/question/{listed[0]['id']}"
+        answer = await one.http.post(f"{path}/reply", json={"answers": [["c"]]})
+        assert answer.status_code == 400 and '["answers"][0]' in answer.json()["data"]["message"]
+        assert (await one.http.post(f"{path}/reply", json={"answers": [["b"]]})).json() is True
+        assert farm.port.last(fx.AnswerAgent).outcome.content == {"pick": "b"}  # type: ignore[union-attr]
+        farm.port.tell(AgentAsk(agent_ref="r2", title="again", kind="elicitation", schema=FORM))
+        await settled(one)
+        again = (await one.http.get("/question")).json()[0]["id"]
+        assert (await one.http.post(f"/question/{again}/reject")).json() is True
+        late = await one.http.post(f"/question/{again}/reject")
+        assert late.status_code == 404 and late.json()["_tag"] == "QuestionNotFoundError"
+
+
+# --- bad values ----------------------------------------------------------------------------------------------------
+
+# method, path ({sid}: a session, {unknown}: none, {per}, {que}: open requests), body, status, what the answer names
+BAD: list[tuple[str, str, Any, int, str]] = [
+    ("POST", "/session", [], 400, "Expected `object`"),
+    ("POST", "/session", {"title": 5}, 400, '["title"]'),
+    ("POST", "/session", {"title": "x" * 2000}, 400, '["title"]'),
+    ("POST", "/session", {"permission": "x"}, 400, '["permission"]'),
+    ("POST", "/session", {"model": {"providerID": "nobody", "id": "x"}}, 404, '["model"]["providerID"]'),
+    ("POST", "/session", {"model": {"providerID": "fake"}}, 400, '["model"]["id"]'),
+    ("POST", "/session", {"parentID": "{unknown}"}, 404, "{unknown}"),
+    ("POST", "/session", {"parentID": "{sid}"}, 501, '["parentID"]'),
+    ("POST", "/session?directory=/etc", {}, 403, "/etc"),
+    ("POST", "/session?directory=relative", {}, 403, "relative"),
+    ("POST", "/session?directory={work}/missing", {}, 400, "missing"),
+    ("POST", "/session?directory={work}/..", {}, 403, ".."),
+    ("POST", "/session?directory=%00", {}, 403, "not a path"),
+    ("GET", "/session?limit=abc", None, 400, '["limit"]'),
+    ("GET", "/session?limit=-1", None, 400, '["limit"]'),
+    ("GET", "/session?limit=1e99", None, 400, '["limit"]'),
+    ("GET", "/session?start=x", None, 400, '["start"]'),
+    ("GET", "/session?roots=perhaps", None, 400, '["roots"]'),
+    ("GET", "/session?directory=/etc", None, 403, "/etc"),
+    ("GET", "/session/status?directory=/etc", None, 403, "/etc"),
+    ("GET", "/event?directory=/etc", None, 403, "/etc"),
+    ("GET", "/path?directory=/etc", None, 403, "/etc"),
+    ("GET", "/config?directory=/etc", None, 403, "/etc"),
+    ("GET", "/permission?directory=/etc", None, 403, "/etc"),
+    ("GET", "/project/current?directory=/etc", None, 403, "/etc"),
+    ("GET", "/project/nope/directories", None, 404, "nope"),
+    ("GET", "/session/nope", None, 400, '["sessionID"]'),
+    ("GET", "/session/{unknown}", None, 404, "{unknown}"),
+    ("GET", "/session/ses_%00%ff", None, 404, "ses_"),
+    ("PATCH", "/session/{unknown}", {"title": "x"}, 404, "{unknown}"),
+    ("PATCH", "/session/{sid}", {"title": 1}, 400, '["title"]'),
+    ("PATCH", "/session/{sid}", {"title": None}, 400, '["title"]'),
+    ("PATCH", "/session/{sid}", {"time": {"archived": "x"}}, 400, '["time"]["archived"]'),
+    ("PATCH", "/session/{sid}", {"time": {"archived": -1}}, 400, '["time"]["archived"]'),
+    ("PATCH", "/session/{sid}", {"time": {"archived": 10**400}}, 400, '["time"]["archived"]'),
+    ("PATCH", "/session/{sid}", None, 400, "Expected object"),
+    ("DELETE", "/session/{unknown}", None, 404, "{unknown}"),
+    ("DELETE", "/session/nope", None, 400, '["sessionID"]'),
+    ("POST", "/session/{unknown}/abort", None, 404, "{unknown}"),
+    ("GET", "/session/{unknown}/children", None, 404, "{unknown}"),
+    ("GET", "/session/{unknown}/todo", None, 404, "{unknown}"),
+    ("GET", "/session/{unknown}/diff", None, 404, "{unknown}"),
+    ("GET", "/session/{unknown}/message", None, 404, "{unknown}"),
+    ("GET", "/session/{sid}/message?limit=abc", None, 400, '["limit"]'),
+    ("GET", "/session/{sid}/message?before=eyJpZCI6", None, 400, "before"),
+    ("GET", "/session/{sid}/message?limit=2&before=garbage", None, 400, "before"),
+    ("GET", "/session/{sid}/message?limit=2&before=%ff", None, 400, "before"),
+    ("GET", "/session/{sid}/message/nope", None, 400, '["messageID"]'),
+    ("GET", "/session/{sid}/message/msg_nope", None, 404, "msg_nope"),
+    ("DELETE", "/session/{sid}/message/msg_nope", None, 404, "msg_nope"),
+    ("DELETE", "/session/{sid}/message/nope", None, 400, '["messageID"]'),
+    ("POST", "/session/{sid}/command", {}, 400, '["command"]'),
+    ("POST", "/session/{sid}/command", {"command": "x", "model": "noslash"}, 400, '["model"]'),
+    ("POST", "/permission/nope/reply", {"reply": "once"}, 400, '["requestID"]'),
+    ("POST", "/permission/per_nope/reply", {"reply": "once"}, 404, "per_nope"),
+    ("POST", "/permission/{per}/reply", {"reply": "bogus"}, 400, '["reply"]'),
+    ("POST", "/permission/{per}/reply", {}, 400, '["reply"]'),
+    ("POST", "/permission/{per}/reply", {"reply": "once", "message": 1}, 400, '["message"]'),
+    ("POST", "/session/{sid}/permissions/nope", {"response": "once"}, 400, '["permissionID"]'),
+    ("POST", "/session/{sid}/permissions/{per}", {"response": 1}, 400, '["response"]'),
+    ("POST", "/session/{unknown}/permissions/{per}", {"response": "once"}, 404, "{per}"),
+    ("POST", "/session/nope/permissions/{per}", {"response": "once"}, 400, '["sessionID"]'),
+    ("POST", "/question/nope/reply", {"answers": []}, 400, '["requestID"]'),
+    ("POST", "/question/que_nope/reply", {"answers": []}, 404, "que_nope"),
+    ("POST", "/question/{que}/reply", {"answers": [[1]]}, 400, '["answers"]'),
+    ("POST", "/question/{que}/reply", {"answers": "x"}, 400, '["answers"]'),
+    ("POST", "/question/{que}/reply", {}, 400, '["answers"]'),
+    ("POST", "/question/{que}/reply", {"answers": [[], []]}, 400, '["answers"]'),
+    ("POST", "/question/que_nope/reject", None, 404, "que_nope"),
+    ("GET", "/nope/nope", None, 404, "/nope/nope"),
+    ("GET", "/api/nope", None, 404, "/api/nope"),
+    ("PUT", "/session", {}, 405, "PUT /session"),
+    ("DELETE", "/session/{sid}/message", None, 405, "DELETE"),
+]
+PROMPTS: list[tuple[Any, int, str]] = [
+    (None, 400, "Expected object"),
+    ({}, 400, '["parts"]'),
+    ({"parts": []}, 400, '["parts"]'),
+    ({"parts": [{"type": "agent", "name": "x"}]}, 400, '["parts"]'),
+    ({"parts": "x"}, 400, '["parts"]'),
+    ({"parts": [{"type": "bogus"}]}, 400, '["parts"][0]'),
+    ({"parts": [{"text": "x"}]}, 400, '["parts"][0]["type"]'),
+    ({"parts": [{"type": "text"}]}, 400, '["parts"][0]["text"]'),
+    ({"parts": [{"type": "text", "text": 1}]}, 400, '["parts"][0]["text"]'),
+    ({"parts": [{"type": "text", "text": "x", "id": "x"}]}, 400, '["parts"][0]["id"]'),
+    ({"parts": [{"type": "file", "mime": "image/png", "url": "x"}]}, 400, '["parts"][0]["url"]'),
+    ({"parts": [{"type": "file", "mime": "image/png", "url": "data:image/png;base64,?"}]}, 400, '["parts"][0]["url"]'),
+    ({"parts": [{"type": "subtask", "prompt": "x"}]}, 501, '["parts"][0]'),
+    ({"parts": TEXT, "messageID": "x"}, 400, '["messageID"]'),
+    ({"parts": TEXT, "messageID": "msg" + "x" * 200}, 400, '["messageID"]'),
+    ({"parts": TEXT, "messageID": 5}, 400, '["messageID"]'),
+    ({"parts": TEXT, "delivery": "sometime"}, 400, '["delivery"]'),
+    ({"parts": TEXT, "model": {"providerID": "fake"}}, 400, '["model"]["modelID"]'),
+    ({"parts": TEXT, "model": {"providerID": "nobody", "modelID": "x"}}, 404, '["model"]["providerID"]'),
+    ({"parts": TEXT, "model": {"providerID": "other", "modelID": "x"}}, 409, '["model"]["providerID"]'),
+    ({"parts": TEXT, "model": "fake/x"}, 400, '["model"]'),
+    ({"parts": TEXT, "agent": "nobody"}, 400, '["agent"]'),
+    ({"parts": TEXT, "noReply": "yes"}, 400, '["noReply"]'),
+    ({"parts": TEXT, "noReply": True}, 409, "busy"),
+    ({"parts": [{"type": "text", "text": "x" * LIMIT}]}, 413, "max_body"),
+]
+RAW: list[tuple[bytes, str, int, str]] = [
+    (b"{not json", "application/json", 400, "JSON"),
+    (b'{"parts": NaN}', "application/json", 400, "JSON"),
+    (b'{"parts": [{"type": "text", "text": "\\ud800"}]}', "application/json", 400, "JSON"),
+    (b'{"parts": [{"type": "text", "text": "\xed\xa0\x80"}]}', "application/json", 400, "JSON"),
+    (b'{"parts": ' + b"[" * 5000 + b"]" * 5000 + b"}", "application/json", 400, ""),
+    (b'{"x": ' + b"[" * 5000 + b"]" * 5000 + b"}", "application/json", 400, ""),
+    (b'{"parts": 1e999}', "application/json", 400, ""),
+    (b"\xff\xfe{}", "application/json", 400, "JSON"),
+    (b"x", "text/plain", 415, "application/json"),
+    (b"parts=x", "application/x-www-form-urlencoded", 415, "application/json"),
+    (b"{}", "", 415, "application/json"),
+]
+
+
+class Fixed:
+    """A gateway in which nothing is to change: a session in a turn, a permission and a question open."""
+
+    def __init__(self, one: Gateway, names: dict[str, str]) -> None:
+        self.one = one
+        self.names = names
+
+    def fill(self, value: Any) -> Any:
+        text = json.dumps(value)
+        for name, found in self.names.items():
+            text = text.replace("{" + name + "}", found)
+        return json.loads(text)
+
+    async def refused(self, answer: httpx.Response, status: int, names: str, before: object) -> None:
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"] == "application/json"
+        body = answer.json()
+        message = body["data"]["message"] if "data" in body else body["message"]
+        assert self.fill(names) in message
+        assert await self.state() == before
+
+    async def state(self) -> object:
+        every = await self.one.http.get("/session?archived=true")
+        return self.one.controller.log.position, every.json(), await self.one.messages(self.names["sid"])
+
+
+async def fixed(one: Gateway, farm: Farm) -> Fixed:
+    sid = await asking(one, farm, options=(*YES_NO, Option("a", "Always", "allow_always")))
+    farm.port.tell(AgentAsk(agent_ref="r2", title="which", kind="elicitation", schema=FORM))
+    await settled(one)
+    ids = {r.kind: str(r.id) for _, r in one.controller.requests()}
+    names = {"sid": sid, "unknown": unknown(sid), "per": ids["permission"], "que": ids["elicitation"]}
+    return Fixed(one, names | {"work": str(one.workspace)})
+
+
+async def test_bad_values_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm, max_body=LIMIT) as one:
+        setting = await fixed(one, farm)
+        before = await setting.state()
+        for method, path, body, status, names in BAD:
+            sent = {} if body is None else {"json": setting.fill(body)}
+            answer = await one.http.request(method, setting.fill(path), **sent)
+            await setting.refused(answer, status, names, before)
+
+
+@pytest.mark.parametrize("route", ["message", "prompt_async"])
+async def test_bad_prompts_are_refused_and_change_nothing(tmp_path: Path, route: str) -> None:
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm, max_body=LIMIT) as one:
+        setting = await fixed(one, farm)
+        before = await setting.state()
+        path = f"/session/{setting.names['sid']}/{route}"
+        for body, status, names in PROMPTS:
+            answer = await one.http.post(path, **({} if body is None else {"json": body}))
+            await setting.refused(answer, status, names, before)
+        for data, kind, status, names in RAW:
+            answer = await one.http.post(path, content=data, headers={"content-type": kind} if kind else {})
+            await setting.refused(answer, status, names, before)
+        for session_id, status in ((setting.names["unknown"], 404), ("nope", 400)):
+            answer = await one.http.post(f"/session/{session_id}/{route}", json={"parts": TEXT})
+            await setting.refused(answer, status, session_id, before)
+
+
+@pytest.mark.parametrize(
+    "path", ["/session", "/session/{sid}/command", "/permission/{per}/reply", "/question/{que}/reply"]
+)
+async def test_bodies_that_are_no_json_are_refused_everywhere(tmp_path: Path, path: str) -> None:
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm, max_body=LIMIT) as one:
+        setting = await fixed(one, farm)
+        before = await setting.state()
+        for data, kind, status, names in [*RAW, (b" " * (LIMIT + 1), "application/json", 413, "max_body")]:
+            field = {"/session": b'"permission"'}.get(path, b'"parts"')
+            data, names = data.replace(b'"parts"', field), names if field != b'"parts"' else ""
+            headers = {"content-type": kind} if kind else {}
+            answer = await one.http.post(setting.fill(path), content=data, headers=headers)
+            await setting.refused(answer, status, names, before)
+
+
+async def test_odd_texts_are_kept_as_they_are(tmp_path: Path) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        sid = await one.new()
+        for text in ("\0", "\U0001f642\u2028\r\n\x1b[0m", "data: x\n\nid: 5\n\n", "", "x" * 100_000):
+            answer = await one.prompt(sid, text)
+            assert answer.status_code == 200
+            assert answer.json()["parts"][1]["text"] == f"echo: {text}"
+
+
+async def test_a_full_inbox_says_so(tmp_path: Path) -> None:
+    from gateway.controller import Options
+
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm, options=Options(max_pending=2)) as one:
+        sid = await one.new()
+        await one.queue(sid, "one")
+        await prompted(farm, "one")
+        await one.queue(sid, "two")
+        await one.queue(sid, "three")
+        answer = await one.prompt(sid, "four")
+        assert answer.status_code == 429 and "pending" in answer.json()["data"]["message"]
+
+
+async def test_it_works_with_the_demo_agent_too(tmp_path: Path) -> None:
+    """The same through a real agent process."""
+    import sys
+
+    from adapters.acp.agent import factory
+
+    farm = factory(tmp_path / "run")
+    agents = {"fake": AgentConfig(name="fake", command=[sys.executable, "-m", "adapters.acp.demo"])}
+    async with gateway(tmp_path, farm, agents=agents) as one:
+        reader = one.read()
+        await reader.until("server.connected")
+        sid = await one.new()
+        waiting = task(one.prompt(sid, "think hm\nsay hello\nask Deploy\nplan a|b\nsay done"))
+        events = await reader.until("permission.asked")
+        asked = (
+            events[-1]["properties"]
+            if events[-1]["type"] == "permission.asked"
+            else next(event["properties"] for event in events if event["type"] == "permission.asked")
+        )
+        assert (await one.http.post(f"/permission/{asked['id']}/reply", json={"reply": "once"})).json() is True
+        answer = (await waiting).json()
+        assert answer["info"]["finish"] == "stop"
+        assert [p["text"] for p in answer["parts"] if p["type"] == "text"] == ["done"]
+        types = [part["type"] for message in await one.messages(sid) for part in message["parts"]]
+        assert types[:4] == ["text", "step-start", "reasoning", "text"] and "tool" in types
+        todo = (await one.http.get(f"/session/{sid}/todo")).json()
+        assert [entry["content"] for entry in todo] == ["a", "b"]
+        await reader.close()
+    await farm.close()
