@@ -12,15 +12,15 @@ from starlette.responses import JSONResponse, Response
 
 from adapters.acp.agent import factory as acp_agents
 from adapters.acp.reaper import reap
+from adapters.agui import routes as agui
 from adapters.opencode import routes as opencode
 from adapters.opencode.errors import error_response as opencode_error
 from gateway.controller import Options, SessionController
-from gateway.http_errors import Errors, Renderer, install
+from gateway.http_errors import Errors, Renderer, install, render_default
 from gateway.log import SessionLog
-from gateway.metrics import Metrics
+from gateway.metrics import MeasuredStore, Metrics
 from gateway.security import HEALTH, Guard
 from gateway.settings import Settings
-from gateway.store import Store
 
 log = structlog.get_logger("app")
 
@@ -73,8 +73,9 @@ def create_app(settings: Settings) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     async with AsyncExitStack() as stack:
-        settings.data.mkdir(parents=True, exist_ok=True)
-        store = Store.open(f"sqlite:///{settings.data / STORE_NAME}")
+        metrics: Metrics = app.state.metrics
+        store = MeasuredStore.open(f"sqlite:///{settings.data / STORE_NAME}")
+        store.metrics = metrics
         stack.push_async_callback(store.close)
         events = SessionLog(store.epoch, max_subscribers=settings.max_subscribers)
         stack.callback(events.close)
@@ -84,17 +85,21 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             log.warning("ended what an earlier gateway left running", processes=ended)
         ports = acp_agents(run_dir)
         stack.push_async_callback(ports.close)
-        agents = {name: agent.model_copy(update={"name": name}) for name, agent in settings.agents.items()}
+        agents = settings.agents
         options = Options(settings.on_restart, settings.idle_unload, settings.max_sessions, settings.max_pending)
         controller = SessionController(
             store, events, agents, ports, default_agent=settings.first_agent(), options=options
         )
         stack.push_async_callback(controller.close)
         app.state.controller = controller
+        metrics.sessions_loaded.set_function(lambda: len(controller.live))
+        metrics.sessions_busy.set_function(lambda: len(controller.busy()))
+        metrics.subscribers.set_function(lambda: events.subscribers)
         for adapter in _adapters(controller, settings):
             app.state.errors.register(adapter.prefix, adapter.error_response)
             app.include_router(adapter.router)
         await controller.start()
+        controller.tasks.start(_end_waits(app.state.shutdown, controller), name="end waits")
         log.debug("ready", store=str(store.path), agents=list(agents))
         try:
             yield
@@ -102,5 +107,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             app.state.shutdown.set()  # a server that did not say so itself (a test, another ASGI server)
 
 
+async def _end_waits(shutdown: asyncio.Event, controller: SessionController) -> None:
+    """Requests that wait for a turn are answered at a shutdown, instead of being cut off after the grace."""
+    await shutdown.wait()
+    controller.end_waits()
+
+
 def _adapters(controller: SessionController, settings: Settings) -> list[Adapter]:
-    return [Adapter("", opencode.router(controller, settings), opencode_error)]
+    return [
+        Adapter("", opencode.router(controller, settings), opencode_error),
+        Adapter("/agui", agui.router(controller, settings), render_default),
+    ]

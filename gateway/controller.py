@@ -15,7 +15,7 @@ import structlog
 from gateway.agents import AgentConfig, PortFactory
 from gateway.core import waits
 from gateway.core.content import Content, Json
-from gateway.core.errors import Limit, NotFound
+from gateway.core.errors import GatewayError, Limit, NotFound, StoreError
 from gateway.core.ids import MessageId, RequestId, SessionId, TurnId
 from gateway.core.inbox import in_order
 from gateway.core.inputs import (
@@ -44,7 +44,7 @@ from gateway.core.turn import TurnState
 from gateway.live import Live, now_ms
 from gateway.log import Entry, SessionLog, Subscription
 from gateway.store import Store
-from gateway.store_writer import Commit
+from gateway.store_writer import Commit, Taken
 from gateway.tasks import Supervisor
 
 _log = structlog.get_logger("controller")
@@ -112,7 +112,7 @@ class SessionController:
         self.tasks = Supervisor()
         self.live: dict[SessionId, Live] = {}
         self.roots: dict[SessionId, SessionId] = {}  # of every session in memory
-        self._loading: dict[SessionId, asyncio.Future[Live]] = {}
+        self._loading: dict[SessionId, asyncio.Task[Live | GatewayError]] = {}
         self._closed = False
 
     async def start(self) -> None:
@@ -123,6 +123,11 @@ class SessionController:
             except Exception:
                 _log.exception("session not recovered", session=root_id)
         self.tasks.start(self._sweep(), name="sweep")
+
+    def end_waits(self) -> None:
+        """The gateway is about to end: who waits for a turn is told now, the message itself stays."""
+        for live in self.live.values():
+            live.end_waits(StoreError("the gateway is shutting down: the message is stored, look again later"))
 
     async def close(self) -> None:
         """End all agents; running turns are ``interrupted`` at the next start. Does not close the store."""
@@ -149,9 +154,13 @@ class SessionController:
         model: str = "",
         mcp_servers: Json = None,
         meta: Json = None,
+        aliases: Collection[tuple[str, str]] = (),
         by: By = By(),
     ) -> SessionInfo:
-        """A new session. ``cwd`` is absolute and confined by the caller. Limit when there are too many in memory."""
+        """A new session. ``cwd`` is absolute and confined by the caller. Limit when there are too many in memory.
+
+        ``aliases``: (kind, name) that ``resolve`` finds it by. Raises Taken when another session has one of them.
+        """
         if len(self.live) >= self.options.max_sessions:
             raise Limit(f"{self.options.max_sessions} sessions are open already")
         if agent and agent not in self.agents:
@@ -162,11 +171,34 @@ class SessionController:
         tree, decision = create(wish, now_ms(), os.urandom(16), self.policy(agent))
         info = decision.replies[0]
         assert isinstance(info, SessionInfo)
-        await self.store.commit(Commit(info.id, decision.durable, (info,)))
-        tree.apply(decision.records)
-        self._adopt(tree)
-        self.log.publish([(record, *tree.context(record)) for record in decision.records])
+        named = tuple((kind, alias, info.id) for kind, alias in aliases)
+        stored = self.store.commit(Commit(info.id, decision.durable, (info,), aliases=named))
+
+        def show(done: asyncio.Future[None]) -> None:  # also when whoever asked has left
+            if not done.cancelled() and done.exception() is None:
+                tree.apply(decision.records)
+                self._adopt(tree)
+                self.log.publish([(record, *tree.context(record)) for record in decision.records])
+
+        stored.add_done_callback(show)
+        await asyncio.shield(stored)
         return info
+
+    async def resolve(self, kind: str, alias: str) -> SessionId | None:
+        """The session that a client of some protocol calls by this name."""
+        return await self.store.resolve(kind, alias)
+
+    async def ensure(self, kind: str, alias: str, **wish: Any) -> SessionId:
+        """The session of an alias; where there is none, a new one (``wish`` as for ``create``). Of several that ask at
+        once for the same unknown alias, all get the same session.
+        """
+        found = await self.resolve(kind, alias)
+        if found is None:
+            try:
+                return (await self.create(**wish, aliases=((kind, alias),))).id
+            except Taken as taken:
+                found = taken.session_id
+        return found
 
     async def update(
         self,
@@ -219,12 +251,12 @@ class SessionController:
         return view_of(live.tree.sessions[session_id])
 
     def busy(self) -> dict[SessionId, TurnState]:
-        """Sessions in a turn."""
+        """Sessions in a turn, or about to be: their agent is being started for a message."""
         return {
             s.id: s.state.turn
             for live in self.live.values()
             for s in live.tree.sessions.values()
-            if s.state.turn is not TurnState.IDLE
+            if not waits.idle(s)
         }
 
     def requests(self) -> list[tuple[SessionId, Request]]:
@@ -242,12 +274,7 @@ class SessionController:
     def settled_in(self, request_id: RequestId) -> SessionId | None:
         """The session in memory where this request was answered already."""
         return next(
-            (
-                s.id
-                for live in self.live.values()
-                for s in live.tree.sessions.values()
-                if request_id in s.state.settled
-            ),
+            (s.id for live in self.live.values() for s in live.tree.sessions.values() if request_id in s.state.settled),
             None,
         )
 
@@ -402,16 +429,20 @@ class SessionController:
             return live
         loading = self._loading.get(session_id)
         if loading is None:
-            loading = self._loading[session_id] = asyncio.get_running_loop().create_future()
-            try:
-                loading.set_result(await self._load(session_id))
-            except BaseException as error:
-                loading.set_exception(error)
-                loading.exception()  # the others that wait for it are told too; nobody else must be
-                raise
-            finally:
-                del self._loading[session_id]
-        return await asyncio.shield(loading)
+            # a task of its own: whoever asked first may leave, the others still want it
+            loading = self.tasks.start(self._try_load(session_id), name=f"load {session_id}")
+            self._loading[session_id] = loading
+            loading.add_done_callback(lambda _: self._loading.pop(session_id))
+        found = await asyncio.shield(loading)
+        if isinstance(found, GatewayError):
+            raise found
+        return found
+
+    async def _try_load(self, session_id: SessionId) -> Live | GatewayError:
+        try:
+            return await self._load(session_id)
+        except GatewayError as error:
+            return error
 
     async def _load(self, session_id: SessionId) -> Live:
         loaded = await self.store.load(session_id)
@@ -426,7 +457,12 @@ class SessionController:
         tree = Tree.of(sessions, self.policy(sessions[0].info.agent))
         live = self._adopt(tree)
         if tree.busy:
-            await live.ask(root_id, Recover(checkpoints=checkpoints, on_restart=self.options.on_restart))
+            try:
+                await live.ask(root_id, Recover(checkpoints=checkpoints, on_restart=self.options.on_restart))
+            except GatewayError:  # not stored: as it stands it would look like a turn that runs
+                self._forget(live)
+                await live.close()
+                raise
         return live
 
     async def _sweep(self) -> None:

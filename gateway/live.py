@@ -392,6 +392,12 @@ class Live:
             self._drop_port()
             self.tell((AgentGone(),))
 
+    def end_waits(self, error: GatewayError) -> None:
+        """Tell those who wait that there is nothing more to wait for here."""
+        for waiter in self.waiters:
+            if not waiter.future.done():
+                waiter.future.set_exception(error)
+
     async def close(self) -> None:
         """Leave: no more inputs, the agent ends, who waits is told. Nothing is decided any more."""
         self.closed = True
@@ -404,9 +410,7 @@ class Live:
         gone = StoreError("the session was closed")
         self._refuse(list(self.queue), gone)
         self.queue.clear()
-        for waiter in self.waiters:
-            if not waiter.future.done():
-                waiter.future.set_exception(gone)
+        self.end_waits(gone)
         for one in self.draining:
             if not one.done():
                 one.set_result(None)

@@ -119,6 +119,11 @@ class SessionLog:
         kept = f"{len(self._tail)} entries, {self._bytes >> 10} KiB, {len(self._of)} sessions"
         return f"<SessionLog {self.cursor()} tail={kept}, subscribers={len(self._subscribers)}>"
 
+    @property
+    def subscribers(self) -> int:
+        """How many read now."""
+        return len(self._subscribers)
+
     def cursor(self, pos: int | None = None) -> str:
         """A position (default: the newest) as clients keep it."""
         return f"{self.epoch}.{self.position if pos is None else pos}"

@@ -72,6 +72,9 @@ class Settings(BaseSettings):
     max_pending: int = Field(default=256, ge=1, description="messages that wait, a session")
     max_subscribers: int = Field(default=512, ge=1, description="open event streams")
     idle_unload: float = Field(default=900.0, gt=0, description="seconds")
+    agui_on_disconnect: Literal["cancel", "continue"] = Field(
+        default="cancel", description="what an AG-UI client that closes its running POST does to the turn"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
     agents: Annotated[dict[str, AgentConfig], NoDecode] = Field(default_factory=dict)

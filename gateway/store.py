@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 from sqlalchemy import (
@@ -156,7 +156,7 @@ class Store:
         return f"<Store {self.path} epoch={self.epoch} waiting={self._writer.jobs.qsize()} closed={self._closed}>"
 
     @classmethod
-    def open(cls, url: str) -> "Store":
+    def open(cls, url: str) -> Self:
         """Open ``sqlite:////absolute/path.db`` (made if absent), or ``sqlite://`` for one that ends with the store.
 
         Blocks for the migration if there is one. Raises StoreError when the file cannot be used, has a newer schema

@@ -214,3 +214,9 @@ def test_agents(tmp_path: Path) -> None:
     good, _, bad = done.stdout.partition("bad\n")
     assert good.startswith("demo (default)\n") and "protocol" in good
     assert "not on PATH" in bad
+
+
+def test_a_data_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (line,) = refused(run(tmp_path, "serve", "--port", "0", "--data", "file"), status=1)
+    assert line.startswith(f"trunkline: cannot open {tmp_path}/file/")

@@ -371,3 +371,34 @@ async def test_late_text_closes_by_itself(tmp_path: Path) -> None:
 
 def test_errors_have_a_side() -> None:
     assert issubclass(Conflict, GatewayError) and not issubclass(Conflict, AgentError)
+
+
+async def test_a_load_goes_on_when_the_first_who_asked_leaves(tmp_path: Path) -> None:
+    async with gateway(tmp_path, Farm()) as c:
+        info = await c.create(cwd="/w")
+        assert await c.unload(info.id)
+        async with asyncio.TaskGroup() as group:
+            first, second = group.create_task(c.view(info.id)), group.create_task(c.view(info.id))
+            await asyncio.sleep(0)
+            first.cancel()
+        assert first.cancelled() and second.result().info.id == info.id
+        with pytest.raises(NotFound):
+            await c.view(SessionId("ses_nobody"))
+
+
+async def test_whoever_waits_is_answered_at_a_shutdown(tmp_path: Path) -> None:
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm) as c:
+        info = await c.create(cwd="/w")
+        admission = await c.submit(info.id, words("go"))
+        waiting = asyncio.gather(c.wait(info.id, admission.message_id, timeout=5), return_exceptions=True)
+        await until(c, info.id, ev.MessageDelivered)
+        c.end_waits()
+        [error] = await waiting
+        assert isinstance(error, StoreError) and "stored" in error.message
+
+
+async def test_ensure_is_one_session_for_all_who_ask_at_once(tmp_path: Path) -> None:
+    async with gateway(tmp_path, Farm()) as c:
+        found = await asyncio.gather(*(c.ensure("thread", "t-1", cwd="/w") for _ in range(5)))
+        assert len(set(found)) == 1 and len(await c.sessions()) == 1

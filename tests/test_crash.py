@@ -50,7 +50,9 @@ async def test_no_agent_outlives_a_killed_gateway(tmp_path: Path) -> None:
             await frames.until("session.status", sessionID=session, status={"type": "busy"})
             await frames.until("message.updated", sessionID=session)
         mark = f"HOME={tmp_path}"
-        assert len(processes(mark)) >= 3, "launcher, agent and the child of its hang"
+        async with asyncio.timeout(30):
+            while len(processes(mark)) < 3:  # launcher, agent and the child of its hang
+                await asyncio.sleep(0.01)
         await served.kill()
     async with serve(tmp_path):
         assert processes(mark) == []

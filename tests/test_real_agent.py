@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.scripted_model import Model
-from tests.served import Served, serve
+from tests.served import ROOT, Served, serve
 
-OPENCODE = Path("/tmp/oc/node_modules/.bin/opencode")
+OPENCODE = ROOT / "tests" / "clients" / "node_modules" / ".bin" / "opencode"
 
 
 @pytest.fixture

@@ -272,7 +272,10 @@ class Agent:
             session.history.add({"sessionUpdate": "user_message_chunk", **user_id, "content": block})
         for line in said(prompt).split("\n"):
             self.check(turn)
-            word, _, rest = line.strip().partition(" ")
+            bare = line.strip()
+            if len(bare) > 1 and bare[0] == bare[-1] == '"':
+                line = bare = bare[1:-1]  # `opencode run` sends an argument with blanks in quotes
+            word, _, rest = bare.partition(" ")
             run: Callable[[Session, Turn, str], None] = getattr(self, f"do_{word}", None) or self.echo
             if run == self.echo:
                 rest = line

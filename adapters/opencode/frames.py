@@ -13,6 +13,7 @@ What is encoded is kept in ``Entry.frames`` and shared by all readers of the sam
 from typing import Literal, TypeAlias
 
 import msgspec
+import structlog
 
 from adapters.opencode.translate import Translator
 from adapters.opencode.translate_messages import project_id
@@ -30,6 +31,7 @@ KEYS: dict[Kind, str] = {"event": "opencode.event", "global": "opencode.global"}
 IN_SNAPSHOT = 4096
 HEADS = 4096  # open parts whose constant bytes are kept
 
+_log = structlog.get_logger("opencode")
 _encode = msgspec.json.Encoder().encode
 _TWO = [(a + b).encode() for a in BASE62 for b in BASE62]
 _FOUR = 62**4
@@ -54,10 +56,13 @@ class Frames:
         if isinstance(cached, bytes):
             return cached
         event = entry.record.event
-        if isinstance(event, TextDelta):
-            made = self._delta(entry, event, kind)
-        else:
-            made = b"".join(self._list(entry, kind))
+        try:
+            made = (
+                self._delta(entry, event, kind) if isinstance(event, TextDelta) else b"".join(self._list(entry, kind))
+            )
+        except Exception:  # an event that cannot be said here must not end every stream, again and again
+            _log.exception("event without a frame", wire=KEYS[kind], position=entry.pos, kind=type(event).__name__)
+            made = b""
         entry.frames[KEYS[kind]] = made
         return made
 

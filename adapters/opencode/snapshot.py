@@ -5,14 +5,14 @@ more, in the protocol's own events. Built from views in one step, so that it is 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from adapters.opencode.translate import Translator, part_updated, status, todos, waiting
 from adapters.opencode.wire import Event, User, WithParts
 from gateway.controller import SessionView
 from gateway.core.events import MessageRevoked
 from gateway.core.model import Pending, SessionInfo
-from gateway.core.transcript import Item, StepItem
+from gateway.core.transcript import Item, StepItem, UserItem
 from gateway.core.turn import TurnState
 from gateway.log import SessionLog
 
@@ -68,12 +68,30 @@ def listing(
     translator: Translator, view: SessionView, limit: int | None = None, of_turn: bool = False
 ) -> list[WithParts]:
     """The newest messages in their order, oldest first; pending ones last. ``of_turn``: of the open turn only."""
-    items: list[Item | Pending] = [*view.transcript.items, *(() if of_turn else view.pending)]
+    found = items(view)
     if of_turn:
-        items = [i for i in items if not isinstance(i, Pending) and _turn(i) == view.turn_id]
+        found = [item for item in found if not isinstance(item, Pending) and _turn(item) == view.turn_id]
     if limit is not None:
-        items = items[len(items) - limit :] if 0 < limit < len(items) else items if limit else []
-    return [translator.messages.item(view.info, item) for item in items]
+        found = found[max(0, len(found) - limit) :]
+    return [translator.messages.item(view.info, item) for item in found]
+
+
+def items(view: SessionView) -> list[Item | Pending]:
+    """All messages in their order; pending ones last."""
+    return [*view.transcript.items, *view.pending]
+
+
+def place(item: Item | Pending) -> tuple[int, str]:
+    """What clients sort by: the time and the id."""
+    match item:
+        case StepItem():
+            return item.step.created, item.step.id
+        case UserItem():
+            return item.message.created, item.message.ascending_id
+        case Pending():
+            return item.created, item.ascending_id
+        case _:
+            assert_never(item)
 
 
 def _turn(item: Item) -> str:

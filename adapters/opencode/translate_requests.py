@@ -36,10 +36,10 @@ def permission(request: Request, session_id: str) -> Permission:
         metadata["description"] = request.description
     subject = next((str(given[k]) for k in ("command", "filePath", "pattern", "url") if given.get(k)), title or name)
     if name == "bash":
-        metadata["command"] = given["command"]
+        metadata["command"] = subject
     if name in ("edit", "write"):
         name = "edit"
-        metadata |= {"filepath": given["filePath"], "diff": translate_tools.unified(content)}
+        metadata |= {"filepath": subject, "diff": translate_tools.unified(content)}
     always = [subject] if any(o.kind == "allow_always" for o in request.options) else []
     return Permission(request.id, session_id, name, [subject], metadata, always, _tool(request))
 
@@ -115,15 +115,19 @@ def choices(field: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
     items = field.get("items")
     source = items if field.get("type") == "array" and isinstance(items, dict) else field
     found: list[tuple[str, Any, str]] = []
-    for entry in source.get("oneOf") or source.get("anyOf") or ():
+    for entry in _list(source.get("oneOf")) or _list(source.get("anyOf")):
         if isinstance(entry, dict) and "const" in entry:
             value, description = entry["const"], str(entry.get("description") or "")
             found.append((str(entry.get("title") or value), value, description))
     names = source.get("enumNames")
-    for index, value in enumerate(source.get("enum") or ()):
+    for index, value in enumerate(_list(source.get("enum"))):
         named = names[index] if isinstance(names, list) and index < len(names) else value
         found.append((str(named), value, ""))
     return found
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def answers(request: Request, given: Sequence[Sequence[str]]) -> Accepted:
@@ -134,7 +138,7 @@ def answers(request: Request, given: Sequence[Sequence[str]]) -> Accepted:
     if len(given) != len(asked):
         raise ClientError(f'Expected {len(asked)} answers, got {len(given)}\n  at ["answers"]')
     schema = request.schema if isinstance(request.schema, dict) else {}
-    required = schema.get("required") or ()
+    required = _list(schema.get("required"))
     content: dict[str, Any] = {}
     for index, (name, field) in enumerate(asked):
         where = f'["answers"][{index}]'

@@ -196,6 +196,7 @@ class PartOpened(Base, frozen=True, tag="part.opened"):
     created: int
     first: bool = True
     agent_id: str = ""
+    ordinal: int = 1  # of the part in its message
 
 
 class TextDelta(Base, frozen=True, tag="part.delta"):
@@ -234,6 +235,7 @@ class BlockAdded(Base, frozen=True, tag="part.block"):
     first: bool = True
     agent_id: str = ""
     source: Source | None = None
+    ordinal: int = 1  # of the part in its message
 
 
 class MessageReplaced(Base, frozen=True, tag="message.replaced"):
@@ -255,11 +257,12 @@ class ReplacedPart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToolUpdated(Base, frozen=True, tag="tool.updated"):
-    """The tool call as it stands. ``first``: it was not there before."""
+    """The tool call as it stands. ``first``: it was not there before. ``result``: its end, for the first time."""
 
     call: ToolCall
     first: bool = False
     source: Source | None = None
+    result: bool = False
 
 
 class MessageRefs(Base, frozen=True, tag="message.refs"):

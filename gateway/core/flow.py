@@ -249,7 +249,8 @@ def end_turn(
         for call in list(state.tools.values()):
             if call.status not in TOOL_DONE:
                 ended = max(d.now, call.created)
-                d.emit(node, ev.ToolUpdated(msgspec.structs.replace(call, status="cancelled", ended=ended)))
+                over = msgspec.structs.replace(call, status="cancelled", ended=ended, told=True)
+                d.emit(node, ev.ToolUpdated(over, result=not call.told))
     if state.cause != "replay" and not state.answered:
         start_step(d, node)
     end_step(d, node, outcome, error, tokens)

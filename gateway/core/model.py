@@ -101,6 +101,8 @@ class Pending(msgspec.Struct, frozen=True, omit_defaults=True):
     refused_in: TurnId | None = None
     returning: Literal["", "hold", "revoke"] = ""  # what happens to an offered one if it comes back
     returning_why: str = ""  # and why
+    sent: Content = ()  # what an uncertain one was when it was sent: it may be another now
+    sent_parts: tuple[PartId, ...] = ()
     questions: tuple["Question", ...] = ()  # asked of the agent about an offered one, first is outstanding
 
 
@@ -165,6 +167,8 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     started: int | None = None
     ended: int | None = None
     meta: Json = None
+    again: bool = False  # the agent has called another one of the session by this id before
+    told: bool = False  # it has ended once: wires that tell a result only once have told it
 
 
 class Option(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -4,6 +4,8 @@ A fact has no caller to refuse it: what makes no sense any more (a verdict on a 
 is over) is ignored.
 """
 
+import msgspec
+
 from gateway.core import events as ev
 from gateway.core import flow, inbox, on_speech
 from gateway.core.effects import CancelTurn, KillAgent
@@ -235,8 +237,10 @@ def late(d: Draft, node: Node, fact: SteerVerdict) -> None:
         for m in inbox.in_order(node.state)
         if m.offer_id == fact.offer_id and m.state == "pending" and fact.message_id in (None, m.id)
     ]
-    if found:
-        injected(d, node, found, fact)
+    # it has what was sent, whatever was put in its place since
+    sent = [msgspec.structs.replace(m, content=m.sent, part_ids=m.sent_parts) for m in found]
+    if sent:
+        injected(d, node, sent, fact)
 
 
 def withdraw_verdict(d: Draft, fact: WithdrawVerdict) -> None:

@@ -319,7 +319,8 @@ def answer(d: Draft, node: Node, item: Answer) -> Settled:
         before = node.state.settled.get(item.request_id)
         if before is None:
             raise NotFound(f"no such request: {item.request_id}", request_id=item.request_id)
-        return Settled(item.request_id, before, first=False)
+        kind = node.state.settled_kinds.get(item.request_id, "")
+        return Settled(item.request_id, before, first=False, option_kind=kind)
     outcome: Answered = item.outcome
     match outcome:
         case Selected(option_id=option_id):

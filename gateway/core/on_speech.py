@@ -97,7 +97,15 @@ def text(d: Draft, node: Node, fact: AgentText) -> None:
         at = place(d, node, fact.role, fact.agent_id)
         created = d.created(node)
         opened = ev.PartOpened(
-            at.part_id, at.message_id, at.step.id, at.step.turn_id, fact.role, created, at.first, at.agent_id
+            at.part_id,
+            at.message_id,
+            at.step.id,
+            at.step.turn_id,
+            fact.role,
+            created,
+            at.first,
+            at.agent_id,
+            at.ordinal,
         )
         d.emit(node, opened)
         part = node.state.part
@@ -110,7 +118,17 @@ def block(d: Draft, node: Node, role: Role, value: Block, agent_id: str, fact: A
     at = place(d, node, role, agent_id)
     created = d.created(node)
     event = ev.BlockAdded(
-        at.part_id, at.message_id, at.step.id, at.step.turn_id, role, created, value, at.first, at.agent_id, fact.source
+        at.part_id,
+        at.message_id,
+        at.step.id,
+        at.step.turn_id,
+        role,
+        created,
+        value,
+        at.first,
+        at.agent_id,
+        fact.source,
+        at.ordinal,
     )
     d.emit(node, event)
 
@@ -123,6 +141,7 @@ class Place(msgspec.Struct, frozen=True):
     part_id: PartId
     first: bool
     agent_id: str
+    ordinal: int
 
 
 def place(d: Draft, node: Node, role: Role, agent_id: str) -> Place:
@@ -137,15 +156,15 @@ def place(d: Draft, node: Node, role: Role, agent_id: str) -> Place:
     state = node.state
     opens = state.step is None or state.after_tool
     message_id: str | None = None
-    first = True
+    ordinal = 1
     fresh = False  # the agent's own id, for the first time
     speaking = state.speaking
     if not agent_id and speaking is not None and speaking.role == role:
-        message_id, agent_id, first = speaking.message_id, speaking.agent_id, False
+        message_id, agent_id, ordinal = speaking.message_id, speaking.agent_id, speaking.ordinal + 1
     elif agent_id:
         recent = state.recent.get(message_key(role, agent_id))
         if recent is not None and recent.turn_no >= state.turn_no - 1:
-            message_id, first = recent.message_id, False
+            message_id, ordinal = recent.message_id, len(recent.parts) + 1
         elif message_key(role, agent_id) not in node.used:
             message_id, fresh = agent_id, True
     if opens:
@@ -157,7 +176,7 @@ def place(d: Draft, node: Node, role: Role, agent_id: str) -> Place:
     assert step is not None
     if message_id is None:
         message_id = d.message_id(node)
-    return Place(message_id, step, d.part_id(node), first, agent_id)
+    return Place(message_id, step, d.part_id(node), ordinal == 1, agent_id, ordinal)
 
 
 def message(d: Draft, node: Node, role: Role, agent_id: str, content: Content, fact: AgentFact) -> None:
@@ -241,7 +260,8 @@ def tool(d: Draft, node: Node, fact: AgentTool) -> ToolCall:
             flow.start_step(d, node)
         step = state.step
         assert step is not None
-        call = ToolCall(fact.call_id, d.part_id(node), step.id, step.turn_id, d.created(node))
+        again = "tool " + fact.call_id in node.used
+        call = ToolCall(fact.call_id, d.part_id(node), step.id, step.turn_id, d.created(node), again=again)
     changes: dict[str, object] = {
         name: getattr(fact, name)
         for name in ("status", "title", "kind", "name", "input", "output", "content", "locations", "meta")
@@ -257,8 +277,9 @@ def tool(d: Draft, node: Node, fact: AgentTool) -> ToolCall:
         changes["ended"] = None  # it works again, whatever was thought of it
     elif call.ended is None:
         changes["ended"] = now
-    call = msgspec.structs.replace(call, **changes)
-    d.emit(node, ev.ToolUpdated(call, first, fact.source))
+    result = status in TOOL_DONE and not call.told
+    call = msgspec.structs.replace(call, **changes, told=call.told or result)
+    d.emit(node, ev.ToolUpdated(call, first, fact.source, result))
     return call
 
 

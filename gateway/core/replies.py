@@ -46,6 +46,7 @@ class Settled(msgspec.Struct, frozen=True):
     request_id: RequestId
     outcome: Answered
     first: bool
+    option_kind: str = ""  # of a selected option
 
 
 class Settlement(msgspec.Struct, frozen=True):

@@ -66,6 +66,7 @@ class Speaking(msgspec.Struct, frozen=True):
     role: Role
     message_id: str
     agent_id: str
+    ordinal: int = 1  # of the newest part
 
 
 class Recent(msgspec.Struct, frozen=True):
@@ -104,6 +105,7 @@ class State(msgspec.Struct):
     offers: dict[OfferId, Offer] = {}
     requests: dict[RequestId, Request] = {}
     settled: dict[RequestId, Answered] = {}
+    settled_kinds: dict[RequestId, str] = {}  # of the selected options
     step: Step | None = None
     last_part: str = ""
     after_tool: bool = False
@@ -122,6 +124,7 @@ class State(msgspec.Struct):
         copy.offers = self.offers.copy()
         copy.requests = self.requests.copy()
         copy.settled = self.settled.copy()
+        copy.settled_kinds = self.settled_kinds.copy()
         copy.recent = self.recent.copy()
         copy.tools = self.tools.copy()
         return copy
@@ -199,6 +202,8 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
                 uncertain=m.uncertain or event.uncertain,
                 refused_in=event.turn_id if event.why == "refused" else m.refused_in,
                 offer_id=m.offer_id if event.uncertain else None,
+                sent=m.content if event.uncertain else (),
+                sent_parts=m.part_ids if event.uncertain else (),
                 returning="",
                 returning_why="",
             )
@@ -291,8 +296,12 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
         case ev.RequestSettled():
             state.requests.pop(event.request_id, None)
             state.settled[event.request_id] = event.outcome
+            if event.option_kind:
+                state.settled_kinds[event.request_id] = event.option_kind
             while len(state.settled) > KEEP_SETTLED:
-                del state.settled[next(iter(state.settled))]
+                oldest = next(iter(state.settled))
+                del state.settled[oldest]
+                state.settled_kinds.pop(oldest, None)
         case ev.AgentStateChanged():
             state.agent, state.agent_error = event.state, event.error
             state.can_steer, state.can_withdraw = event.can_steer, event.can_withdraw
@@ -345,7 +354,7 @@ def _delivered(state: State, known: KnownMap, used: UsedMap, event: ev.MessageDe
 def _part(state: State, used: UsedMap, event: ev.PartOpened | ev.BlockAdded) -> None:
     state.last_part = event.part_id
     state.after_tool = False
-    state.speaking = Speaking(event.role, event.message_id, event.agent_id)
+    state.speaking = Speaking(event.role, event.message_id, event.agent_id, event.ordinal)
     used[event.message_id] = True
     used[message_key(event.role, event.message_id)] = True
     if event.agent_id:

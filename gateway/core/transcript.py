@@ -39,6 +39,7 @@ class TextPart(msgspec.Struct, tag="text", eq=False):
     ended: int | None = None
     first: bool = True
     agent_id: str = ""
+    ordinal: int = 1
 
     @property
     def text(self) -> str:
@@ -64,6 +65,7 @@ class BlockPart(msgspec.Struct, tag="block"):
     created: int
     block: Block
     first: bool = True
+    ordinal: int = 1
 
 
 class ToolPart(msgspec.Struct, tag="tool"):
@@ -215,6 +217,7 @@ class Transcript(msgspec.Struct):
                         [],
                         first=event.first,
                         agent_id=event.agent_id,
+                        ordinal=event.ordinal,
                     ),
                 )
             case ev.PartEnded():
@@ -233,6 +236,7 @@ class Transcript(msgspec.Struct):
                         event.created,
                         event.block,
                         event.first,
+                        event.ordinal,
                     ),
                 )
             case ev.MessageReplaced():
@@ -295,6 +299,7 @@ class Transcript(msgspec.Struct):
                     [new.text],
                     ended=new.created,
                     first=index == 0,
+                    ordinal=index + 1,
                 )
             else:
                 part_ = BlockPart(
@@ -306,6 +311,7 @@ class Transcript(msgspec.Struct):
                     new.created,
                     new.block,
                     first=index == 0,
+                    ordinal=index + 1,
                 )
             at = next((i for i, p in enumerate(item_.parts) if p.part_id > new.part_id), len(item_.parts))
             item_.parts.insert(at, part_)

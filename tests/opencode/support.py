@@ -128,33 +128,48 @@ class Reader:
         self._gateway = gateway
         self._source = source
         self.seen: list[tuple[str, dict[str, Any]]] = []
+        self._reading: asyncio.Task[bytes] | None = None
 
     async def until(self, kind: str, count: int = 1) -> list[dict[str, Any]]:
         """Read on until ``count`` more frames of this type have come; the events that were read."""
-        read: list[dict[str, Any]] = []
+        at = len(self.seen)
         async with asyncio.timeout(10):
-            while sum(event["type"] == kind for event in read) < count:
-                batch = list(frames(await anext(self._source)))
-                self.seen += batch
-                read += [event for _, event in batch]
-        return read
+            while sum(event["type"] == kind for _, event in self.seen[at:]) < count:
+                await asyncio.wait([self._read()])
+                self._take()
+        return [event for _, event in self.seen[at:]]
 
     async def now(self) -> list[dict[str, Any]]:
         """What is there to read, up to the newest entry of the log."""
         at = len(self.seen)
         async with asyncio.timeout(10):
             while True:
-                if self.seen and place(self.seen[-1][0]) >= place(self._gateway.controller.log.cursor()):
+                reading = self._read()
+                await asyncio.sleep(0)
+                while not reading.done() and not self._has_all():
+                    await asyncio.sleep(0)
+                if not reading.done():  # it waits for more; a later call takes it
                     return [event for _, event in self.seen[at:]]
-                reading = task(anext(self._source))
-                done, _ = await asyncio.wait([reading], timeout=0.2)
-                if not done:  # the newest entries have no frame on this wire
-                    reading.cancel()
-                    await asyncio.wait([reading])
-                    return [event for _, event in self.seen[at:]]
-                self.seen += list(frames(reading.result()))
+                self._take()
+
+    def _read(self) -> "asyncio.Task[bytes]":
+        if self._reading is None:
+            self._reading = task(anext(self._source))
+        return self._reading
+
+    def _take(self) -> None:
+        assert self._reading is not None
+        data, self._reading = self._reading.result(), None
+        self.seen += list(frames(data))
+
+    def _has_all(self) -> bool:
+        stream = self._source.ag_frame.f_locals["stream"]  # a look inside: it says when there is nothing to wait for
+        return bool(stream.written >= self._gateway.controller.log.position)
 
     async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
         await self._source.aclose()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.opencode import streams
+from adapters.opencode import streams, translate
 from gateway.core import effects as fx
 from gateway.core.errors import ClientError, Limit
 from gateway.core.inputs import AgentAsk, AgentPlan, AgentText, AgentTool, PromptEnded
@@ -222,6 +222,48 @@ async def test_revoked_while_nobody_listened(tmp_path: Path) -> None:
         store.feed(*[event for _, event in again.seen])
         assert store.messages(sid) == await one.messages(sid)
         await again.close()
+
+
+async def test_delivered_while_nobody_listened(tmp_path: Path) -> None:
+    """A client that comes back holds the prompt in its old place: it is shown once, in the new one."""
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm) as one:
+        sid = await one.new()
+        await one.queue(sid, "one")
+        await settled(one)
+        farm.port.tell(AgentText(role="agent", text="x"))
+        await one.queue(sid, "two", messageID="msg_two")
+        reader = one.read()
+        await reader.now()
+        await reader.close()
+        end(farm)
+        await settled(one)
+        farm.port.tell(AgentText(role="agent", text="y"))
+        await settled(one)
+        again = one.read()
+        await again.now()
+        store = Store().feed(*[event for _, event in (*reader.seen, *again.seen)])
+        assert store.messages(sid) == await one.messages(sid)
+        await again.close()
+
+
+async def test_an_event_that_cannot_be_encoded_ends_no_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr(translate, "todos", broken)
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm) as one:
+        reader = one.read()
+        await reader.now()
+        sid = await one.new()
+        await one.queue(sid, "one")
+        await settled(one)
+        farm.port.tell(AgentPlan(entries=[]), AgentText(role="agent", text="after"))
+        await settled(one)
+        events = await reader.now()
+        assert "after" in [event["properties"].get("delta") for event in events]
+        await reader.close()
 
 
 @pytest.mark.parametrize("kind", ["event", "global"])

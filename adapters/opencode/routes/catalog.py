@@ -4,11 +4,13 @@ An agent says what it has when a session of it is open: it is read from the sess
 agents without such options, there is one model ``default`` and one OpenCode agent ``build``, which change nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from adapters.opencode.errors import Invalid
 from adapters.opencode.wire import DEFAULT_MODE, DEFAULT_MODEL
 from gateway.controller import SessionController, SessionView
+from gateway.core.errors import NotFound
 
 
 def modes_of(view: SessionView) -> list[Mapping[str, Any]]:
@@ -19,7 +21,8 @@ def modes_of(view: SessionView) -> list[Mapping[str, Any]]:
     if not found:
         option = _option(view, "mode")
         found = [{"id": value, "name": name} for value, name in _values(option)]
-    modes = [mode for mode in found if isinstance(mode, Mapping) and isinstance(mode.get("id"), str)]
+    listed = found if isinstance(found, list) else []
+    modes = [mode for mode in listed if isinstance(mode, Mapping) and isinstance(mode.get("id"), str)]
     current = view.info.mode or view.transcript.mode
     return sorted(modes, key=lambda mode: mode["id"] != current)
 
@@ -37,6 +40,15 @@ def all_modes(controller: SessionController) -> dict[str, Mapping[str, Any]]:
     for view in controller.recent():
         for mode in modes_of(view):
             found.setdefault(mode["id"], mode)
+    return found
+
+
+def models_known(controller: SessionController, agent: str) -> dict[str, str]:
+    """Models of an agent, by what its sessions in memory have said."""
+    found: dict[str, str] = {}
+    for view in controller.recent():
+        if view.info.agent == agent:
+            found.update({k: v for k, v in models_of(view).items() if k not in found})
     return found
 
 
@@ -58,15 +70,10 @@ def agents(controller: SessionController) -> list[dict[str, Any]]:
 
 def providers(controller: SessionController) -> list[dict[str, Any]]:
     """The configured agents with their models."""
-    models: dict[str, dict[str, str]] = {}
     sizes: dict[str, int] = {}
     for view in controller.recent():
-        if view.info.agent:
-            models.setdefault(view.info.agent, {}).update(
-                {k: v for k, v in models_of(view).items() if k not in models.get(view.info.agent, {})}
-            )
-            if view.transcript.usage is not None and view.transcript.usage.size:
-                sizes.setdefault(view.info.agent, view.transcript.usage.size)
+        if view.transcript.usage is not None and view.transcript.usage.size:
+            sizes.setdefault(view.info.agent, view.transcript.usage.size)
     return [
         {
             "id": name,
@@ -76,7 +83,7 @@ def providers(controller: SessionController) -> list[dict[str, Any]]:
             "options": {},
             "models": {
                 model: _model(name, model, shown, sizes.get(name, 0))
-                for model, shown in (models.get(name) or {DEFAULT_MODEL: "Default"}).items()
+                for model, shown in (models_known(controller, name) or {DEFAULT_MODEL: "Default"}).items()
             },
         }
         for name in _default_first(controller)
@@ -159,3 +166,29 @@ def _model(provider: str, model: str, name: str, context: int) -> dict[str, Any]
         "release_date": "",
         "variants": {},
     }
+
+
+# --- choosing --------------------------------------------------------------------------------------------------------
+
+
+def agent_named(controller: SessionController, name: str) -> str:
+    """A configured agent, asked for as a provider. Raises NotFound."""
+    if name not in controller.agents:
+        known = ", ".join(controller.agents)
+        raise NotFound(f'Unknown provider "{name}", expected one of: {known}\n  at ["model"]["providerID"]')
+    return name
+
+
+def model_named(known: Mapping[str, str], name: str, field: str) -> str:
+    """A model's name as the core has it; empty for the default. Raises Invalid if the known ones lack it."""
+    if name == DEFAULT_MODEL:
+        return ""
+    if known and name not in known:
+        names = ", ".join(known)
+        raise Invalid(f'Unknown model "{name}", expected one of: {names}\n  at ["model"]["{field}"]', "Payload")
+    return name
+
+
+def no_mode(name: str, known: Sequence[str]) -> Invalid:
+    names = ", ".join(known) or DEFAULT_MODE
+    return Invalid(f'Unknown agent "{name}", expected one of: {names}\n  at ["agent"]', "Payload")

@@ -14,12 +14,11 @@ from adapters.opencode import snapshot
 from adapters.opencode.errors import BadCursor, Invalid, json
 from adapters.opencode.routes import catalog
 from adapters.opencode.routes.api import Api, prefixed, query
-from adapters.opencode.routes.session import Count, provider
+from adapters.opencode.routes.session import Count
 from adapters.opencode.translate_content import content_of
 from adapters.opencode.translate_messages import BROKEN
 from adapters.opencode.wire import (
     DEFAULT_MODE,
-    DEFAULT_MODEL,
     MessageIdText,
     ModelInput,
     Name,
@@ -72,17 +71,16 @@ def routes(api: Api) -> APIRouter:
         page = query(request, Page)
         before = _before(page)
         view = await api.view(sessionID)
-        found = snapshot.listing(api.translator, view)
+        items = snapshot.items(view)
         if before is not None:
-            found = [m for m in found if (m.info.time.created, m.info.id) < (before.time, before.id)]
+            items = [item for item in items if snapshot.place(item) < (before.time, before.id)]
         headers = {}
-        if page.limit and len(found) > page.limit:
-            found = found[-page.limit :]
-            cursor = _cursor(found[0])
+        if page.limit and len(items) > page.limit:
+            items = items[-page.limit :]
+            cursor = _cursor(*snapshot.place(items[0]))
             url = request.url.include_query_params(limit=page.limit, before=cursor)
             headers = {"X-Next-Cursor": cursor, "Link": f'<{url}>; rel="next"'}
-            headers["Access-Control-Expose-Headers"] = "Link, X-Next-Cursor"
-        return json(found, headers=headers)
+        return json([api.translator.messages.item(view.info, item) for item in items], headers=headers)
 
     @router.get("/session/{sessionID}/message/{messageID}", response_model=None)
     async def get(sessionID: str, messageID: str) -> Response:
@@ -163,7 +161,7 @@ def routes(api: Api) -> APIRouter:
         changes: dict[str, Any] = {}
         info = view.info
         if body.model is not None:
-            agent = provider(api, body.model.providerID)
+            agent = catalog.agent_named(controller, body.model.providerID)
             if info.agent and agent != info.agent:
                 raise Conflict(
                     f'This session is bound to the provider "{info.agent}": open another session for "{agent}"\n'
@@ -171,21 +169,15 @@ def routes(api: Api) -> APIRouter:
                 )
             if not info.agent:
                 changes["agent"] = agent
-            model = body.model.modelID
-            if model not in (DEFAULT_MODEL, info.model):
-                known = catalog.models_of(view)
-                if known and model not in known:
-                    names = ", ".join(known)
-                    where = 'at ["model"]["modelID"]'
-                    raise Invalid(f'Unknown model "{model}", expected one of: {names}\n  {where}', "Payload")
+            model = catalog.model_named(catalog.models_of(view), body.model.modelID, "modelID")
+            if model not in ("", info.model):
                 changes["model"] = model
-        if body.agent not in (None, DEFAULT_MODE, info.mode):
-            modes = [mode["id"] for mode in catalog.modes_of(view)]
+        if body.agent is not None and body.agent not in (DEFAULT_MODE, info.mode):
+            modes = [str(mode["id"]) for mode in catalog.modes_of(view)]
             if body.agent in modes:
                 changes["mode"] = body.agent
-            elif body.agent not in catalog.all_modes(controller):
-                names = ", ".join(modes) or DEFAULT_MODE
-                raise Invalid(f'Unknown agent "{body.agent}", expected one of: {names}\n  at ["agent"]', "Payload")
+            elif body.agent not in catalog.all_modes(controller):  # another agent's: the terminal sends it everywhere
+                raise catalog.no_mode(body.agent, modes)
         return changes
 
     async def answer(session_id: SessionId, admission: Admission) -> WithParts:
@@ -230,8 +222,8 @@ def _is_known(view: SessionView, message_id: str | None) -> bool:
     return view.transcript.user(message_id) is not None or any(p.id == message_id for p in view.pending)
 
 
-def _cursor(message: WithParts) -> str:
-    place = msgspec.json.encode(Place(message.info.id, message.info.time.created))
+def _cursor(time: int, message_id: str) -> str:
+    place = msgspec.json.encode(Place(message_id, time))
     return base64.urlsafe_b64encode(place).decode().rstrip("=")
 
 

@@ -11,10 +11,11 @@ from starlette.responses import Response
 
 from adapters.opencode import snapshot
 from adapters.opencode.errors import Invalid, json
+from adapters.opencode.routes import catalog
 from adapters.opencode.routes.api import Api, query
 from adapters.opencode.translate import todos
-from adapters.opencode.wire import DEFAULT_MODE, DEFAULT_MODEL, NewSession, SessionPatch
-from gateway.core.errors import NotFound, NotSupported
+from adapters.opencode.wire import DEFAULT_MODE, NewSession, SessionPatch
+from gateway.core.errors import NotSupported
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 
@@ -60,11 +61,14 @@ def routes(api: Api) -> APIRouter:
         if asked.parentID is not None:
             await api.view(asked.parentID)
             raise NotSupported('Only agents start child sessions here\n  at ["parentID"]')
-        agent, model = "", ""
+        agent, model, mode = "", "", ""
         if asked.model is not None:
-            agent = provider(api, asked.model.providerID)
-            model = "" if asked.model.id == DEFAULT_MODEL else asked.model.id
-        mode = "" if asked.agent in (None, DEFAULT_MODE) else str(asked.agent)
+            agent = catalog.agent_named(controller, asked.model.providerID)
+            model = catalog.model_named(catalog.models_known(controller, agent), asked.model.id, "id")
+        if asked.agent is not None and asked.agent != DEFAULT_MODE:
+            mode, known = asked.agent, list(catalog.all_modes(controller))
+            if mode not in known:
+                raise catalog.no_mode(mode, known)
         meta = {"opencode": {"permission": asked.permission}} if asked.permission else None
         info = await controller.create(
             cwd=directory, agent=agent, title=asked.title or "", mode=mode, model=model, meta=meta, by=api.by(request)
@@ -128,11 +132,3 @@ def routes(api: Api) -> APIRouter:
         return json(True)
 
     return router
-
-
-def provider(api: Api, name: str) -> str:
-    """A configured agent's name. Raises NotFound."""
-    if name not in api.controller.agents:
-        known = ", ".join(api.controller.agents)
-        raise NotFound(f'Unknown provider "{name}", expected one of: {known}\n  at ["model"]["providerID"]')
-    return name
