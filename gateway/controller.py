@@ -15,7 +15,16 @@ import structlog
 from gateway.agents import AgentConfig, PortFactory
 from gateway.core import waits
 from gateway.core.content import Content, Json
-from gateway.core.errors import GatewayError, Limit, NotFound, StoreError
+from gateway.core.errors import (
+    AgentError,
+    AgentTimeout,
+    AgentUnavailable,
+    AuthRequired,
+    GatewayError,
+    Limit,
+    NotFound,
+    StoreError,
+)
 from gateway.core.ids import MessageId, RequestId, SessionId, TurnId
 from gateway.core.inbox import in_order
 from gateway.core.inputs import (
@@ -34,8 +43,9 @@ from gateway.core.inputs import (
     Submit,
     UnsetType,
     Update,
+    Wake,
 )
-from gateway.core.model import Answered, By, Delivery, OnAbort, Pending, Request, SessionInfo
+from gateway.core.model import Answered, By, Delivery, Error, OnAbort, Pending, Request, SessionInfo
 from gateway.core.replies import Admission, Reconciled, Settled, Settlement, Verdict, Wait
 from gateway.core.session import Policy, Session, dump, load
 from gateway.core.transcript import Transcript
@@ -74,6 +84,11 @@ class SessionView:
     agent_state: str = "absent"
     commands: Json = field(default=None)
 
+    @property
+    def busy(self) -> bool:
+        """In a turn, or the agent is being started for one."""
+        return self.turn_state is not TurnState.IDLE or self.agent_state == "starting"
+
 
 def view_of(session: Session) -> SessionView:
     s = session.state
@@ -88,6 +103,15 @@ def view_of(session: Session) -> SessionView:
         s.agent,
         session.transcript.commands,
     )
+
+
+def agent_failure(error: Error | None) -> AgentError:
+    """Why an agent is not there, as something to raise."""
+    if error is None:
+        return AgentUnavailable("the agent is not running")
+    kinds: dict[str, type[AgentError]] = {"auth_required": AuthRequired, "agent_timeout": AgentTimeout}
+    data = error.data if isinstance(error.data, dict) else {}
+    return kinds.get(error.code, AgentUnavailable)(error.message, reason=error.code, agent=data)
 
 
 class SessionController:
@@ -222,6 +246,20 @@ class SessionController:
         reply = await self._ask(session_id, wish)
         assert isinstance(reply, SessionInfo)
         return reply
+
+    async def wake(self, session_id: SessionId, *, by: By = By()) -> SessionView:
+        """The session with its agent running, so that its modes, options and commands are known.
+
+        Raises AuthRequired, AgentTimeout or AgentUnavailable with the agent's words when it does not start.
+        """
+        live = await self._get(session_id)
+        root = live.tree.root
+        if root.state.agent != "ready":
+            await live.ask(root.id, *self._bind(live, by), Wake(by=by))
+            state = await live.until(lambda: None if root.state.agent == "starting" else root.state.agent)
+            if state != "ready":
+                raise agent_failure(root.state.agent_error)
+        return view_of(live.tree.sessions[session_id])
 
     async def delete(self, session_id: SessionId, *, by: By = By()) -> None:
         """The session, its children and all that was said are gone; its agent ends."""

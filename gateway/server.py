@@ -88,6 +88,11 @@ async def _serve(settings: Settings, sock: socket.socket) -> None:
     config = uvicorn.Config(
         app,
         http="httptools",
+        # The other implementation is the deprecated one. A message over max_body is answered by the ACP adapter and the
+        # connection lives; past twice that it ends. Deflate costs more than it saves on short frames.
+        ws="websockets-sansio",
+        ws_max_size=2 * settings.max_body,
+        ws_per_message_deflate=False,
         # The lifespan is run here and not by uvicorn: its errors are ours to show, and it also ends on a second Ctrl-C.
         lifespan="off",
         log_config=None,

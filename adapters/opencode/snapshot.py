@@ -13,7 +13,6 @@ from gateway.controller import SessionView
 from gateway.core.events import MessageRevoked
 from gateway.core.model import Pending, SessionInfo
 from gateway.core.transcript import Item, StepItem, UserItem
-from gateway.core.turn import TurnState
 from gateway.log import SessionLog
 
 SESSIONS = 20  # of those without a turn, a pending message or a request
@@ -51,7 +50,7 @@ def opening(translator: Translator, views: Sequence[SessionView]) -> list[Shown]
     for view in views:
         sid = view.info.id
         events = []
-        if view.turn_state is not TurnState.IDLE:
+        if view.busy:
             events.append(status(sid, "busy"))
             for one in listing(translator, view, MUCH, of_turn=True):
                 events += _message(one)
@@ -61,7 +60,7 @@ def opening(translator: Translator, views: Sequence[SessionView]) -> list[Shown]
 
 
 def is_active(view: SessionView) -> bool:
-    return view.turn_state is not TurnState.IDLE or bool(view.pending) or bool(view.requests)
+    return view.busy or bool(view.pending) or bool(view.requests)
 
 
 def listing(
@@ -131,7 +130,7 @@ def _again(
     if view.transcript.plans:
         events.append(Event("todo.updated", {"sessionID": sid, "todos": todos(plan(view))}))
     events += _requests(translator, view)
-    events.append(status(sid, "idle" if view.turn_state is TurnState.IDLE else "busy"))
+    events.append(status(sid, "busy" if view.busy else "idle"))
     return events
 
 

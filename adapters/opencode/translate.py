@@ -47,7 +47,8 @@ class Translator:
                 message = msgspec.structs.replace(
                     pending, content=event.content, part_ids=event.part_ids, created=event.created
                 )
-                return [*self._moved(info, message, at, guard=True), waiting(sid, message)]
+                parts_gone = [part_removed(sid, message.ascending_id, part_id) for part_id in event.dropped]
+                return [*self._moved(info, message, at, guard=True), *parts_gone, waiting(sid, message)]
             case ev.MessagePlaced() if pending is not None:
                 # StepStarted or MessageDelivered right before it is the guard
                 return self._moved(info, msgspec.structs.replace(pending, created=event.created), at)
@@ -77,6 +78,12 @@ class Translator:
                 return [status(sid, "busy")]
             case ev.TurnEnded():
                 error = self._turn_error(info, event.outcome, event.error)
+                failed = [Event("session.error", {"sessionID": sid, "error": error})] if error else []
+                return [*failed, status(sid, "idle"), Event("session.idle", {"sessionID": sid})]
+            case ev.AgentStateChanged(state="starting"):
+                return [status(sid, "busy")]  # a message waits for it
+            case ev.AgentStateChanged(state="absent", before="starting"):
+                error = self._turn_error(info, "error", event.error) if event.error else None
                 failed = [Event("session.error", {"sessionID": sid, "error": error})] if error else []
                 return [*failed, status(sid, "idle"), Event("session.idle", {"sessionID": sid})]
             case ev.StepStarted():
@@ -175,11 +182,9 @@ class Translator:
                     session_id, part.part_id, event.message_id, part.step_id, event.role, part.created, part.block
                 )
             frames.append(part_updated(session_id, wire, at))
-        for step_id in dict.fromkeys(part.step_id for part in event.parts):
-            for part_id in event.dropped:
-                if part_id not in kept:
-                    gone = {"sessionID": session_id, "messageID": step_id, "partID": part_id}
-                    frames.append(Event("message.part.removed", gone))
+        for part_id, step_id in zip(event.dropped, event.dropped_steps, strict=True):
+            if part_id not in kept:
+                frames.append(part_removed(session_id, step_id, part_id))
         return frames
 
 
@@ -199,6 +204,10 @@ def delta(session_id: str, event: ev.TextDelta) -> Event:
 
 def part_updated(session_id: str, part: Any, at: int) -> Event:
     return Event("message.part.updated", {"sessionID": session_id, "part": part, "time": at})
+
+
+def part_removed(session_id: str, message_id: str, part_id: str) -> Event:
+    return Event("message.part.removed", {"sessionID": session_id, "messageID": message_id, "partID": part_id})
 
 
 def status(session_id: str, kind: str) -> Event:

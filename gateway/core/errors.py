@@ -102,3 +102,10 @@ class AuthRequired(AgentError):
 class NotSupported(AgentError):
     code = "not_supported"
     status = 501
+
+
+def of_agent(code: str, message: str) -> AgentError:
+    """The exception for an error that an agent's fact told, by its stable code."""
+    kinds = (AgentUnavailable, AgentTimeout, AuthRequired, NotSupported)
+    kind = next((k for k in kinds if k.code == code), AgentError)
+    return kind(message)

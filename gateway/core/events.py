@@ -69,6 +69,7 @@ class PendingReplaced(Base, frozen=True, tag="message.replaced_pending"):
     part_ids: tuple[PartId, ...]
     created: int
     question: int = 0  # the question that this answers
+    dropped: tuple[PartId, ...] = ()  # parts that it has no more
 
 
 class MessagePlaced(Base, frozen=True, tag="message.placed"):
@@ -246,6 +247,7 @@ class MessageReplaced(Base, frozen=True, tag="message.replaced"):
     dropped: tuple[PartId, ...]
     parts: tuple["ReplacedPart", ...]
     source: Source | None = None
+    dropped_steps: tuple[StepId, ...] = ()  # where each of the dropped parts was
 
 
 class ReplacedPart(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -341,6 +343,7 @@ class AgentStateChanged(Base, frozen=True, tag="agent.state"):
     can_steer: bool = False
     can_withdraw: bool = False
     error: Error | None = None
+    before: Literal["", "absent", "starting", "ready"] = ""  # what it was: a failed start is not a death
 
 
 class OfferAccepted(Base, frozen=True, tag="offer.accepted"):

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.core import events as ev
 from gateway.core import inbox
-from gateway.core.content import text_of
+from gateway.core.content import Content, text_of
 from gateway.core.effects import (
     AnswerAgent,
     CancelTurn,
@@ -77,6 +77,8 @@ def end_step(
     close_part(d, node)
     step = node.state.step
     if step is not None:
+        if outcome == "continued" and step.turn_id != node.state.turn_id:
+            outcome = "end_turn"  # what came late, after its turn: no step of that turn follows
         ended = msgspec.structs.replace(
             step,
             completed=max(d.now, step.created),
@@ -156,17 +158,20 @@ def give_back(
     now_pending = node.state.inbox[message.id]
     for question in now_pending.questions:
         if question.kind == "replace":
-            d.emit(
-                node,
-                ev.PendingReplaced(
-                    message.id, question.content, question.part_ids, now_pending.created, question.number
-                ),
-            )
+            replace_pending(d, node, node.state.inbox[message.id], question.content, question.part_ids, question.number)
         else:
             revoke(d, node, node.state.inbox[message.id])
             return
     if message.returning == "revoke":
         revoke(d, node, node.state.inbox[message.id])
+
+
+def replace_pending(
+    d: Draft, node: Node, message: Pending, content: Content, part_ids: tuple[PartId, ...], question: int = 0
+) -> None:
+    """Another content, in the same place."""
+    dropped = tuple(p for p in message.part_ids if p not in part_ids)
+    d.emit(node, ev.PendingReplaced(message.id, content, part_ids, message.created, question, dropped))
 
 
 def revoke(d: Draft, node: Node, message: Pending) -> None:
@@ -271,8 +276,7 @@ def move(d: Draft) -> None:
     asking = any(n.state.requests for n in d.all_nodes()) if node.state.turn is TurnState.RUNNING else False
     match inbox.next_move(node.state, d.policy.steer_fallback, asking):
         case inbox.Start():
-            d.emit(node, ev.AgentStateChanged("starting"))
-            d.do(StartAgent())
+            start_agent(d)
         case inbox.Prompt(message_ids):
             turn_id, offer_id = d.turn_id(node), d.offer_id(node)
             d.emit(node, ev.TurnStarted(turn_id, "prompt"))
@@ -288,6 +292,11 @@ def move(d: Draft) -> None:
             d.do(CancelTurn(turn_id))
         case None:
             pass
+
+
+def start_agent(d: Draft) -> None:
+    d.emit(d.root, ev.AgentStateChanged("starting"))
+    d.do(StartAgent())
 
 
 def configure(d: Draft, node: Node) -> None:

@@ -124,6 +124,10 @@ class Answer(ClientInput, frozen=True, kw_only=True):
     outcome: Answered
 
 
+class Wake(ClientInput, frozen=True, kw_only=True):
+    """Start the agent without a message: a client wants to know its modes and options, or whether it starts at all."""
+
+
 # --- the agent -----------------------------------------------------------------------------------------------------
 
 
@@ -344,6 +348,6 @@ class Recover(Input, frozen=True, kw_only=True):
 
 
 ClientWish: TypeAlias = (
-    Create | Update | Delete | Submit | Reconcile | Revoke | Replace | Promote | Demote | Abort | Answer
+    Create | Update | Delete | Submit | Reconcile | Revoke | Replace | Promote | Demote | Abort | Answer | Wake
 )
 GatewayFact: TypeAlias = GraceOver | OfferExpired | Quiet | Recover

@@ -117,7 +117,7 @@ def gone(d: Draft, fact: AgentGone) -> None:
         else:
             why = error or Error("agent_exit", "the agent ended")
             flow.end_turn(d, node, "error", why, tell_agent=False)
-    d.emit(root, ev.AgentStateChanged("absent", error=error))
+    d.emit(root, ev.AgentStateChanged("absent", error=error, before=root.state.agent))
     # a death that the abort itself brought about does not hold what was sent after the abort
     if error is not None and not killed:
         flow.hold_all(d, root, "agent_exit")
@@ -257,5 +257,5 @@ def withdraw_verdict(d: Draft, fact: WithdrawVerdict) -> None:
         flow.revoke(d, node, message)
         return
     else:
-        d.emit(node, ev.PendingReplaced(message.id, asked.content, asked.part_ids, message.created, asked.number))
+        flow.replace_pending(d, node, message, asked.content, asked.part_ids, asked.number)
     flow.ask_withdraw(d, node, message.id)

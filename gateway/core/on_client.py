@@ -24,6 +24,7 @@ from gateway.core.inputs import (
     Revoke,
     Submit,
     Update,
+    Wake,
 )
 from gateway.core.model import (
     Accepted,
@@ -76,6 +77,10 @@ def handle(d: Draft, session_id: SessionId, item: ClientInput) -> Reply:
                 flow.cancel_requests(d, each, "deleted")
             for each in reversed(d.all_nodes()):
                 d.emit(each, ev.SessionDeleted(each.info))
+            return None
+        case Wake():
+            if d.root.state.agent == "absent":
+                flow.start_agent(d)
             return None
         case Create():
             raise ClientError("a session is created once")
@@ -240,7 +245,7 @@ def replace(d: Draft, node: Node, item: Replace) -> Verdict | Wait:
     if entry.state == "offered":
         return question(d, node, entry, item.content)
     parts = flow.parts_for(d, node, len(item.content), entry.part_ids)
-    d.emit(node, ev.PendingReplaced(entry.id, item.content, parts, entry.created))
+    flow.replace_pending(d, node, entry, item.content, parts)
     return Verdict("replaced", entry.id, entry.uncertain)
 
 

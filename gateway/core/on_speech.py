@@ -160,11 +160,13 @@ def place(d: Draft, node: Node, role: Role, agent_id: str) -> Place:
     fresh = False  # the agent's own id, for the first time
     speaking = state.speaking
     if not agent_id and speaking is not None and speaking.role == role:
-        message_id, agent_id, ordinal = speaking.message_id, speaking.agent_id, speaking.ordinal + 1
-    elif agent_id:
+        agent_id = speaking.agent_id
+        if not agent_id:
+            message_id, ordinal = speaking.message_id, speaking.ordinal + 1
+    if agent_id:
         recent = state.recent.get(message_key(role, agent_id))
         if recent is not None and recent.turn_no >= state.turn_no - 1:
-            message_id, ordinal = recent.message_id, len(recent.parts) + 1
+            message_id, ordinal = recent.message_id, recent.count + 1
         elif message_key(role, agent_id) not in node.used:
             message_id, fresh = agent_id, True
     if opens:
@@ -206,7 +208,8 @@ def message(d: Draft, node: Node, role: Role, agent_id: str, content: Content, f
         else:
             parts.append(ev.ReplacedPart(part_id, step_id, created, block=each))
     dropped = tuple(part_id for part_id, _, _ in recent.parts)
-    d.emit(node, ev.MessageReplaced(recent.message_id, role, dropped, tuple(parts), fact.source))
+    steps = tuple(step_id for _, step_id, _ in recent.parts)
+    d.emit(node, ev.MessageReplaced(recent.message_id, role, dropped, tuple(parts), fact.source, steps))
 
 
 def user(d: Draft, node: Node, fact: AgentUser) -> None:
@@ -392,6 +395,10 @@ def replayed(d: Draft, node: Node, fact: Replayed) -> None:
     _end_replayed(d, node)
     for each in d.all_nodes():  # what it told of children is history: live ones are announced again after the replay
         if each is not node and each.base.state.turn is TurnState.IDLE:
+            if each.state.turn is not TurnState.IDLE and each.info.parent_id is not None:
+                parent = d.node(each.info.parent_id)
+                told = msgspec.structs.replace(parent.children[each.id], state="unknown")
+                d.emit(parent, ev.ChildUpdated(told))
             flow.end_turn(d, each, "end_turn")
             flow.end_step(d, each, "end_turn")
 

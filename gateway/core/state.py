@@ -75,6 +75,7 @@ class Recent(msgspec.Struct, frozen=True):
     message_id: str
     turn_no: int
     parts: tuple[tuple[PartId, StepId, int], ...] = ()
+    count: int = 0  # of the parts that it ever had: an ordinal is not used again
 
 
 KnownMap: TypeAlias = MutableMapping[str, Known]
@@ -281,7 +282,8 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
             for key, recent in state.recent.items():
                 if recent.message_id == event.message_id and key.startswith(event.role + " "):
                     parts = tuple((p.part_id, p.step_id, p.created) for p in event.parts)
-                    state.recent[key] = Recent(recent.message_id, state.turn_no, parts)
+                    count = max(recent.count, len(parts))
+                    state.recent[key] = Recent(recent.message_id, state.turn_no, parts, count)
             for part in event.parts:
                 if state.step is not None and part.step_id == state.step.id:
                     state.last_part = max(state.last_part, part.part_id)
@@ -363,4 +365,4 @@ def _part(state: State, used: UsedMap, event: ev.PartOpened | ev.BlockAdded) -> 
         before = state.recent.get(key)
         parts = before.parts if before is not None and before.message_id == event.message_id else ()
         parts = (*parts, (event.part_id, event.step_id, event.created))
-        state.recent[key] = Recent(event.message_id, state.turn_no, parts)
+        state.recent[key] = Recent(event.message_id, state.turn_no, parts, event.ordinal)

@@ -62,7 +62,7 @@ class Agent:
     def running(self) -> bool:
         return self.own_turn or (self.prompt is not None and self.written)
 
-    # --- what the gateway does ---------------------------------------------------------------------------------------
+    # --- what the gateway does ----------------------------------------------------------------------------------------
 
     def perform(self, effect: fx.AnyEffect) -> None:
         match effect:
@@ -97,7 +97,7 @@ class Agent:
             case _:
                 pass
 
-    # --- what the agent does -----------------------------------------------------------------------------------------
+    # --- what the agent does ------------------------------------------------------------------------------------------
 
     def take(self, message_id: MessageId, content: Content) -> None:
         if message_id in self.given:

@@ -62,7 +62,7 @@ class Play:
     def child(self, agent_session: str) -> Any:
         return self.world.tree.sessions[self.world.tree.by_agent[agent_session]]
 
-    # --- a step ----------------------------------------------------------------------------------------------------
+    # --- a step -------------------------------------------------------------------------------------------------------
 
     def put(self, *items: Input | tuple[SessionId, Input], after: int = 10) -> "Play":
         """Decide and apply some inputs together, ``after`` milliseconds."""
@@ -101,7 +101,7 @@ class Play:
     def restart(self, on_restart: Any = "run") -> "Play":
         return self.put(Recover(checkpoints=self.world.reload(), on_restart=on_restart))
 
-    # --- preparations ----------------------------------------------------------------------------------------------
+    # --- preparations -------------------------------------------------------------------------------------------------
 
     def running(self, name: str = "a", steer: bool = True, withdraw: bool = True) -> "Play":
         """A message was submitted, its agent started, its prompt is written: T1 runs."""

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core import ids
-from gateway.core.inputs import AgentBlock, AgentText, AgentTool
 from gateway.core.content import Image
+from gateway.core.inputs import AgentBlock, AgentText, AgentTool
 from gateway.core.transcript import StepItem
 from tests.core.play import Play, ended, submit, text, written
 from tests.core.world import WRAP

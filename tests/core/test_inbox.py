@@ -21,8 +21,13 @@ def pending(name: str, at: Any, place: int, **more: Any) -> Pending:
 
 
 def state(*entries: Pending, turn: TurnState = TurnState.IDLE, agent: Any = "ready", **more: Any) -> State:
-    return State(turn=turn, turn_id=T1 if turn is not TurnState.IDLE else None, agent=agent,
-                 inbox={m.id: m for m in entries}, **more)
+    return State(
+        turn=turn,
+        turn_id=T1 if turn is not TurnState.IDLE else None,
+        agent=agent,
+        inbox={m.id: m for m in entries},
+        **more,
+    )
 
 
 def offer(name: str, accepted: bool, how: Any = "injected") -> dict[OfferId, Offer]:

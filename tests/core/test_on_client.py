@@ -21,20 +21,22 @@ from gateway.core.inputs import (
     Revoke,
     Submit,
     Update,
+    Wake,
     WithdrawVerdict,
 )
 from gateway.core.model import Accepted, Answered, By, Cancelled, Declined, Option, Selected
 from gateway.core.replies import Wait
 from gateway.core.session import Policy
 from gateway.core.tree import create
-from gateway.core.waits import settlement, verdict as fate
+from gateway.core.waits import settlement
+from gateway.core.waits import verdict as fate
 from tests.core.play import ABORT, Play, died, ended, request, say, submit, unwritten, verdict, written
 from tests.core.world import T0
 
 OPTIONS = (Option("yes", "Yes", "allow_once"), Option("no", "No", "reject_once"))
 
 
-# --- admission -------------------------------------------------------------------------------------------------------
+# --- admission --------------------------------------------------------------------------------------------------------
 
 
 def test_the_same_id_three_times_at_once() -> None:
@@ -162,10 +164,10 @@ def test_empty_content() -> None:
     """)
     p.put(Replace(message_id=p.world.names.ids.get("a", "msg_a"), content=())).expect("""
         == ClientError
-    """)  # type: ignore[arg-type]
+    """)
     p.put(Reconcile(messages=(("r1", ()),))).expect("""
         == ClientError
-    """)  # type: ignore[arg-type]
+    """)
 
 
 def test_the_limit_counts_what_is_not_delivered() -> None:
@@ -180,7 +182,7 @@ def test_the_limit_counts_what_is_not_delivered() -> None:
     p.put(submit("b")).has("== pending b duplicate")  # known: no limit
     p.put(Reconcile(messages=(("r1", say("x")),))).expect("""
         == Limit
-    """)  # type: ignore[arg-type]
+    """)
     p.put(Revoke(message_id=p.id("b"))).put(submit("d")).has("== pending d")
 
 
@@ -238,7 +240,7 @@ def test_a_refused_input_leaves_nothing_and_the_others_stand() -> None:
     """)
 
 
-# --- a whole history -------------------------------------------------------------------------------------------------
+# --- a whole history --------------------------------------------------------------------------------------------------
 
 
 def test_reconcile() -> None:
@@ -249,7 +251,7 @@ def test_reconcile() -> None:
         ~ agent starting
         !! StartAgent
         == reconciled r1 r2
-    """)  # type: ignore[arg-type]
+    """)
     p.put(AgentReady()).expect("""
         ~ agent ready
         turn T1 prompt
@@ -260,38 +262,38 @@ def test_reconcile() -> None:
     p.put(Reconcile(messages=(("r1", say("other")), ("r3", say("three"))))).expect("""
         admitted r3 queue
         == reconciled r3 edited
-    """)  # type: ignore[arg-type]
+    """)
     p.put(Reconcile(messages=(("r1", say("one")), ("r2", say("two"))))).expect("""
         == reconciled
-    """)  # type: ignore[arg-type]
+    """)
 
 
 def test_reconcile_ignores_what_was_revoked() -> None:
-    p = Play().put(submit("a")).put(Revoke(message_id="msg_a"))  # type: ignore[arg-type]
+    p = Play().put(submit("a")).put(Revoke(message_id="msg_a"))
     p.put(Reconcile(messages=(("msg_a", say("a")),))).expect("""
         == reconciled
-    """)  # type: ignore[arg-type]
+    """)
 
 
 def test_reconcile_while_busy() -> None:
     p = Play().running()
     p.put(Reconcile(messages=(("r1", say("one")),), if_busy="refuse")).expect("""
         == Busy
-    """)  # type: ignore[arg-type]
+    """)
     p.put(Reconcile(messages=(("msg_a", say("a")),), if_busy="refuse")).expect("""
         == reconciled
-    """)  # type: ignore[arg-type]
+    """)
 
 
 def test_a_group_goes_together_only_where_it_stands_together() -> None:
     p = Play().running(steer=False)
-    p.put(Reconcile(messages=(("r1", say("one")), ("r2", say("two"))))).put(submit("c"))  # type: ignore[arg-type]
+    p.put(Reconcile(messages=(("r1", say("one")), ("r2", say("two"))))).put(submit("c"))
     p.put(Promote(message_id=p.id("r2")), Demote(message_id=p.id("r2")))  # now behind c
     p.put(ended(p, "O1")).has("offered O2 prompt r1")
     p.put(written(p, "O2")).put(ended(p, "O2")).has("offered O3 prompt c")
 
 
-# --- what is not delivered ---------------------------------------------------------------------------------------------
+# --- what is not delivered --------------------------------------------------------------------------------------------
 
 
 def test_revoke_the_second_of_three() -> None:
@@ -409,17 +411,17 @@ def test_a_prompt_that_is_being_written_cannot_be_asked_back() -> None:
 
 
 def test_an_answer_to_another_question_is_ignored() -> None:
-    p = Play().running().put(submit("b", "steer")).put(Revoke(message_id="msg_b"))  # type: ignore[arg-type]
+    p = Play().running().put(submit("b", "steer")).put(Revoke(message_id="msg_b"))
     for question, offer in ((2, "O2"), (1, "O1")):
         p.put(WithdrawVerdict(offer_id=p.id(offer), message_id=p.id("b"), question=question, done=True))
         p.expect_nothing()
 
 
-# --- requests ----------------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 def asked(kind: str = "permission") -> Play:
-    return Play().running().put(AgentAsk(agent_ref="r1", kind=kind, options=OPTIONS))  # type: ignore[arg-type]
+    return Play().running().put(AgentAsk(agent_ref="r1", kind=kind, options=OPTIONS))
 
 
 def test_the_first_answer_wins() -> None:
@@ -433,18 +435,21 @@ def test_the_first_answer_wins() -> None:
         == no first
         == no
     """)
-    p.put(Answer(request_id="per_none", outcome=Selected("yes"))).expect("== NotFound")  # type: ignore[arg-type]
+    p.put(Answer(request_id="per_none", outcome=Selected("yes"))).expect("== NotFound")
 
 
-@pytest.mark.parametrize("kind, outcome, told", [
-    ("permission", Selected("maybe"), None),
-    ("permission", Accepted({}), None),
-    ("elicitation", Selected("yes"), None),
-    ("permission", Declined("no!"), "no"),
-    ("elicitation", Declined("no!"), "declined:no!"),
-    ("elicitation", Accepted({}), "accepted"),
-    ("permission", Cancelled(), "cancelled"),
-])
+@pytest.mark.parametrize(
+    "kind, outcome, told",
+    [
+        ("permission", Selected("maybe"), None),
+        ("permission", Accepted({}), None),
+        ("elicitation", Selected("yes"), None),
+        ("permission", Declined("no!"), "no"),
+        ("elicitation", Declined("no!"), "declined:no!"),
+        ("elicitation", Accepted({}), "accepted"),
+        ("permission", Cancelled(), "cancelled"),
+    ],
+)
 def test_answers(kind: str, outcome: Answered, told: str | None) -> None:
     p = asked(kind)
     p.put(Answer(request_id=request(p, "R1"), outcome=outcome))
@@ -455,10 +460,14 @@ def test_answers(kind: str, outcome: Answered, told: str | None) -> None:
 
 
 def test_steers_wait_while_a_request_is_open() -> None:
-    p = asked().put(submit("s", "steer")).expect("""
+    p = (
+        asked()
+        .put(submit("s", "steer"))
+        .expect("""
         admitted s steer
         == pending s
     """)
+    )
     p.put(Answer(request_id=request(p, "R1"), outcome=Selected("yes"))).expect("""
         settled R1 yes
         offered O2 injected s
@@ -468,14 +477,18 @@ def test_steers_wait_while_a_request_is_open() -> None:
     """)
 
 
-# --- the session -------------------------------------------------------------------------------------------------------
+# --- the session ------------------------------------------------------------------------------------------------------
 
 
 def test_an_agent_is_bound_once() -> None:
-    p = Play().put(Update(agent="claude")).expect("""
+    p = (
+        Play()
+        .put(Update(agent="claude"))
+        .expect("""
         session agent=claude
         == SessionInfo
     """)
+    )
     p.put(Update(agent="claude")).expect("""
         == SessionInfo
     """)
@@ -540,7 +553,7 @@ def test_a_deleted_session_is_not_there_any_more() -> None:
     """)
     p.put(Delete()).expect("== NotFound")
     with pytest.raises(Exception, match="Session not found"):
-        settlement(p.root, "msg_a")  # type: ignore[arg-type]
+        settlement(p.root, "msg_a")
 
 
 def test_create() -> None:
@@ -549,5 +562,17 @@ def test_create() -> None:
     p = Play(title="mine")
     assert p.root.info.named and p.root.info.title == "mine"
     p.put(Create(cwd="/x")).expect("== ClientError")
-    p.put(("ses_none", submit("a"))).expect("== NotFound")  # type: ignore[arg-type]
+    p.put(("ses_none", submit("a"))).expect("== NotFound")
     assert not isinstance(p.reply, Conflict)
+
+
+def test_wake_starts_the_agent_once_and_without_a_message() -> None:
+    p = (
+        Play()
+        .put(Wake(), Wake())
+        .expect("""
+        ~ agent starting
+        !! StartAgent
+    """)
+    )
+    p.put(AgentReady()).put(Wake()).expect_nothing()

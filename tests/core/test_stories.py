@@ -213,7 +213,7 @@ def test_6_a_replace_the_agent_cannot_do_is_done_if_the_message_comes_back() -> 
     """)
     p.put(ended(p, "O1")).has("offered O3 prompt b")
     assert p.decision is not None
-    assert p.decision.effects[0].messages[0].content == say("one")  # type: ignore[union-attr]
+    assert p.decision.effects[0].messages[0].content == say("one")
 
 
 def test_7_uncertain_stays_through_a_resubmission() -> None:
@@ -404,4 +404,4 @@ def test_a_promoted_message_is_a_steer_even_if_its_offer_comes_back() -> None:
 def test_conflict_changes_nothing() -> None:
     p = Play().running()
     p.put(submit("a", text="other"), Abort()).has("== Conflict")
-    assert isinstance(p.decision.replies[0], Conflict)  # type: ignore[union-attr]
+    assert isinstance(p.decision.replies[0], Conflict)

@@ -7,14 +7,14 @@ import pytest
 
 from gateway.core.turn import TRANSITIONS, TurnEvent, TurnState, diagram, step
 
-I, P, S, R, C = TurnState.IDLE, TurnState.PROMPTING, TurnState.STILLBORN, TurnState.RUNNING, TurnState.CANCELLING
+IDLE, P, S, R, C = TurnState.IDLE, TurnState.PROMPTING, TurnState.STILLBORN, TurnState.RUNNING, TurnState.CANCELLING
 #            offer written unwritten cancel agent_turn ended
 EXPECTED = {
-    I: (P, None, None, I, R, I),
-    P: (None, R, I, S, None, None),
-    S: (None, C, I, S, None, None),
-    R: (None, None, None, C, None, I),
-    C: (None, None, None, C, None, I),
+    IDLE: (P, None, None, IDLE, R, IDLE),
+    P: (None, R, IDLE, S, None, None),
+    S: (None, C, IDLE, S, None, None),
+    R: (None, None, None, C, None, IDLE),
+    C: (None, None, None, C, None, IDLE),
 }
 
 
@@ -35,7 +35,7 @@ def test_every_turn_can_come_to_its_end() -> None:
         while fresh:
             fresh = {after for (before, _), after in TRANSITIONS.items() if before in fresh} - reached
             reached |= fresh
-        assert I in reached
+        assert IDLE in reached
 
 
 def test_the_diagram_in_the_docs_is_the_table() -> None:

@@ -84,7 +84,7 @@ class World:
         self._entropy += 1
         return self._entropy.to_bytes(16, "big")
 
-    # --- a step ----------------------------------------------------------------------------------------------------
+    # --- a step -------------------------------------------------------------------------------------------------------
 
     def step(self, *items: Input | tuple[SessionId, Input], lost: bool = False) -> Decision:
         inputs = [item if isinstance(item, tuple) else (self.tree.root_id, item) for item in items]
@@ -166,11 +166,18 @@ class World:
             if record.seq:
                 self.records.setdefault(record.session_id, []).append(record)
             self.every.setdefault(record.session_id, []).append(record)
+            if isinstance(record.event, ev.PartOpened | ev.BlockAdded):
+                e = record.event
+                assert e.first == (e.ordinal == 1)
+                self._new(f"{record.session_id} {e.role} {e.message_id} #{e.ordinal}")
             for value in introduced(record.event):
-                assert value not in self.seen, f"an id was given twice: {value}"
-                self.seen.add(value)
+                self._new(value)
 
-    # --- after a step ----------------------------------------------------------------------------------------------
+    def _new(self, value: str) -> None:
+        assert value not in self.seen, f"an id was given twice: {value}"
+        self.seen.add(value)
+
+    # --- after a step -------------------------------------------------------------------------------------------------
 
     def check(self, decision: Decision) -> None:
         for session in self.tree.sessions.values():
@@ -213,7 +220,7 @@ class World:
                 self.snapshots[session_id] = dump(session), session.state.seq
             _check_list(session)
 
-    # --- a restart -------------------------------------------------------------------------------------------------
+    # --- a restart ----------------------------------------------------------------------------------------------------
 
     def reload(self) -> dict[str, str]:
         """Everything from the store. Returns the text so far of open parts, as the checkpoints keep it."""

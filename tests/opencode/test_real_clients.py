@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import shutil
-import uuid
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -110,11 +110,11 @@ class Terminal:
     """A program in a terminal of 110 × 40: what it shows, and keys for it. A tmux server of its own."""
 
     def __init__(self, cwd: Path, env: dict[str, str]) -> None:
-        self._socket = f"trunkline-{uuid.uuid4().hex[:12]}"
-        self._cwd, self._env = cwd, env
+        self._sockets = tempfile.mkdtemp(prefix="tl-")  # a socket's path must be short
+        self._cwd, self._env = cwd, env | {"TMUX_TMPDIR": self._sockets}
 
     async def tmux(self, *arguments: str) -> str:
-        command = ("tmux", "-L", self._socket, "-f", "/dev/null", *arguments)
+        command = ("tmux", "-L", "test", "-f", "/dev/null", *arguments)
         code, out, err = await run(*command, cwd=self._cwd, env=self._env)
         assert code == 0, err
         return out
@@ -123,7 +123,8 @@ class Terminal:
         await self.tmux("new-session", "-d", "-x", "110", "-y", "40", "--", *command)
 
     async def close(self) -> None:
-        await run("tmux", "-L", self._socket, "kill-server", cwd=self._cwd, env=self._env)
+        await run("tmux", "-L", "test", "kill-server", cwd=self._cwd, env=self._env)
+        shutil.rmtree(self._sockets, ignore_errors=True)
 
     async def screen(self) -> str:
         return await self.tmux("capture-pane", "-p")

@@ -28,7 +28,7 @@ from adapters.opencode.wire import (
     WithParts,
 )
 from gateway.controller import SessionView
-from gateway.core.errors import Conflict, NotFound
+from gateway.core.errors import Conflict, NotFound, of_agent
 from gateway.core.ids import MessageId, SessionId
 from gateway.core.replies import Admission, Settlement
 from gateway.core.transcript import StepItem
@@ -198,6 +198,9 @@ def routes(api: Api) -> APIRouter:
                 return api.translator.messages.item(view.info, mine[-1])
         elif steps and steps[-1].step.outcome in BROKEN:
             return api.translator.messages.item(view.info, steps[-1])
+        if settlement.error is not None:  # the agent did not even start
+            told = f"{settlement.error.message} (the message is kept, held: send it again to try again)"
+            raise of_agent(settlement.error.code, told)
         fate = {"held": f"is held ({settlement.why})", "revoked": "was revoked"}.get(settlement.kind, "has no answer")
         raise Conflict(f"{admission.ascending_id} {fate}", message_id=admission.ascending_id)
 
