@@ -12,6 +12,8 @@ from starlette.responses import JSONResponse, Response
 
 from adapters.acp.agent import factory as acp_agents
 from adapters.acp.reaper import reap
+from adapters.acp.routes import error_response as acp_error
+from adapters.acp.routes import router as acp_router
 from adapters.agui import routes as agui
 from adapters.opencode import routes as opencode
 from adapters.opencode.errors import error_response as opencode_error
@@ -116,5 +118,6 @@ async def _end_waits(shutdown: asyncio.Event, controller: SessionController) -> 
 def _adapters(controller: SessionController, settings: Settings) -> list[Adapter]:
     return [
         Adapter("", opencode.router(controller, settings), opencode_error),
+        Adapter("/acp", acp_router(controller, settings), acp_error),
         Adapter("/agui", agui.router(controller, settings), render_default),
     ]

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from gateway.controller import SessionController
     from gateway.settings import Settings
 
 cli = typer.Typer(
@@ -74,6 +77,53 @@ def serve(
         _fail([str(error)], status=1)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+@cli.command()
+def acp(
+    config: Config = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="NAME[=COMMAND]", help="The agent [the gateway's default].")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", help="The gateway [the running one, else one in here].")
+    ] = None,
+    data: Data = None,
+    workspace: Workspace = None,
+    log_level: LogLevel = None,
+) -> None:
+    """Be an ACP agent on stdio, for editors: attached to a running gateway, or a gateway of its own."""
+    name, _, command = (agent or "").partition("=")
+    flags = {"data": data, "workspace": workspace, "log_level": log_level or "warning"}
+    settings = _settings(config, None, flags)
+    if agent and (command or (not url and name not in settings.agents)):
+        settings = _settings(config, [agent], flags)
+
+    from contextlib import asynccontextmanager
+
+    from adapters.acp import stdio
+    from gateway.app import create_app
+    from gateway.core.errors import GatewayError
+    from gateway.logging import configure
+
+    configure(settings.log_level, settings.log_format, settings.named_tokens().values())
+
+    @asynccontextmanager
+    async def in_process() -> "AsyncIterator[SessionController]":
+        _check_agents(settings)
+        app = create_app(settings)
+        async with app.router.lifespan_context(app):
+            yield app.state.controller
+
+    token = settings.token.get_secret_value() if settings.token else ""
+    options = stdio.Options(settings, name.strip(), url or "", token, look=not command and settings.port != 0)
+    try:
+        status = stdio.run(options, in_process)
+    except (stdio.CannotAttach, GatewayError) as error:
+        _fail([str(error)], status=1)
+    except KeyboardInterrupt:
+        status = 130
+    raise typer.Exit(status)
 
 
 @cli.command()

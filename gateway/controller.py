@@ -288,6 +288,11 @@ class SessionController:
         live = await self._get(session_id)
         return view_of(live.tree.sessions[session_id])
 
+    def family(self, session_id: SessionId) -> list[SessionView]:
+        """A session in memory with its root and all of its children, root first; empty if it is not in memory."""
+        live = self.live.get(self.roots.get(session_id, session_id))
+        return [] if live is None else [view_of(session) for session in live.tree.sessions.values()]
+
     def busy(self) -> dict[SessionId, TurnState]:
         """Sessions in a turn, or about to be: their agent is being started for a message."""
         return {

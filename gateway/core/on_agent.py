@@ -230,16 +230,17 @@ def injected(d: Draft, node: Node, messages: list[Pending], fact: SteerVerdict) 
 
 def late(d: Draft, node: Node, fact: SteerVerdict) -> None:
     """A word on an offer that was given up: an injection still delivers, if the message is still here."""
-    if fact.verdict != "injected":
-        return
     found = [
         m
         for m in inbox.in_order(node.state)
         if m.offer_id == fact.offer_id and m.state == "pending" and fact.message_id in (None, m.id)
     ]
-    # it has what was sent, whatever was put in its place since
-    sent = [msgspec.structs.replace(m, content=m.sent, part_ids=m.sent_parts) for m in found]
-    if sent:
+    if fact.verdict == "refused":  # a later word on the rest of the offer is not about these
+        for m in found:
+            d.emit(node, ev.MessageReturned(m.id, "refused", flow.turn_of(node), m.held))
+    elif fact.verdict == "injected" and found:
+        # it has what was sent, whatever was put in its place since
+        sent = [msgspec.structs.replace(m, content=m.sent, part_ids=m.sent_parts) for m in found]
         injected(d, node, sent, fact)
 
 

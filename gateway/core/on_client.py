@@ -111,6 +111,8 @@ def admission(node: Node, message_id: MessageId, duplicate: bool) -> Admission:
 def submit(d: Draft, node: Node, item: Submit) -> tuple[MessageId, bool]:
     if not item.content:
         raise ClientError("the message is empty: give at least one content block", field="content")
+    if item.message_id == "":
+        raise ClientError("the message id is empty: leave it out, or give one", field="message_id")
     mark = digest(item.content, item.delivery)
     if item.message_id is not None:
         known = node.known.get(item.message_id)
@@ -196,6 +198,8 @@ def reconcile(d: Draft, node: Node, item: Reconcile) -> tuple[list[MessageId], b
         raise Limit(f"at most {d.policy.max_pending} messages may be pending")
     if any(not content for _, content in new):
         raise ClientError("a message is empty: give at least one content block", field="messages")
+    if any(not message_id for message_id, _ in new):
+        raise ClientError("a message has no id", field="messages")
     lane = item.delivery
     if starts(node) and flow.release_all(d, node):
         lane = "steer"

@@ -197,12 +197,10 @@ def message(d: Draft, node: Node, role: Role, agent_id: str, content: Content, f
         flow.close_part(d, node)
     first_id, step_id, created = recent.parts[0]
     parts: list[ev.ReplacedPart] = []
-    last = max(part_id for part_id, _, _ in recent.parts)
-    if node.state.step is not None and node.state.step.id == step_id:
-        last = PartId(max(last, node.state.last_part))
+    last = max(node.last_of(step_id), *(part_id for part_id, _, _ in recent.parts))
     for index, each in enumerate(content):
         part_id = first_id if index == 0 else d.part_id(node, last=last)
-        last = PartId(max(last, part_id))
+        last = max(last, part_id)
         if isinstance(each, Text):
             parts.append(ev.ReplacedPart(part_id, step_id, created, each.text))
         else:

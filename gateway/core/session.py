@@ -102,6 +102,7 @@ class Node:
         self.texts: dict[PartId, list[str]] = {}
         self.calls: dict[str, ToolCall] = {}
         self.users: dict[MessageId, Content] = {}
+        self.ends: dict[StepId, str] = {}
         self.refs: ChainMap[str, Refs] = ChainMap({}, base.transcript.refs)
         self.children: ChainMap[SessionId, Child] = ChainMap({}, base.transcript.children)
 
@@ -115,6 +116,14 @@ class Node:
         stored = self.base.transcript.part(part_id)
         before = stored.text if isinstance(stored, TextPart) else ""
         return before + "".join(self.texts.get(part_id, ()))
+
+    def last_of(self, step_id: StepId) -> str:
+        """The greatest part id of a step, which may have ended."""
+        if self.state.step is not None and self.state.step.id == step_id:
+            return self.state.last_part
+        stored = self.base.transcript.step(step_id)
+        told = [stored.step.end_part or "", *(part.part_id for part in stored.parts)] if stored is not None else []
+        return max([*told, self.ends.get(step_id, "")])
 
     def user(self, message_id: MessageId) -> Content:
         """The content of a delivered message."""
@@ -206,6 +215,11 @@ class Draft:
             node.texts.setdefault(event.part_id, []).append(event.text)
         elif isinstance(event, ev.ToolUpdated):
             node.calls[event.call.call_id] = event.call
+        elif isinstance(event, ev.StepEnded):
+            node.ends[event.step.id] = event.step.end_part or ""
+        elif isinstance(event, ev.MessageReplaced):
+            for part in event.parts:
+                node.ends[part.step_id] = max(node.ends.get(part.step_id, ""), part.part_id)
         elif isinstance(event, ev.MessageDelivered):
             node.users[event.message.id] = event.message.content
         elif isinstance(event, ev.MessageRefs):

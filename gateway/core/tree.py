@@ -131,6 +131,7 @@ class Tree:
             or s.requests
             or any(not m.held for m in s.inbox.values())
             for s in states
+            if not s.deleted
         )
 
     def apply(self, records: Sequence[ev.Record]) -> None:

@@ -5,8 +5,8 @@ from typing import Literal
 import msgspec
 
 from gateway.core import events as ev
-from gateway.core.content import Content
-from gateway.core.ids import MessageId, OfferId, TurnId
+from gateway.core.ids import MessageId, OfferId, RequestId, TurnId
+from gateway.core.replies import Settlement
 from tests.core.agent import Agent
 
 Fate = Literal["inbox", "delivered", "revoked"]
@@ -22,8 +22,7 @@ class Line(msgspec.Struct):
     replacing: bool = False  # a replace was asked of the agent
     foggy: bool = False  # and nobody knows whether it did
     refused_in: TurnId | None = None
-    offers: int = 0
-    sent: Content = ()
+    turn: TurnId | None = None  # that it was delivered in
 
 
 class Ledger:
@@ -34,6 +33,17 @@ class Ledger:
         self.offers: dict[OfferId, set[MessageId]] = {}
         self.accepted: set[OfferId] = set()
         self.turn: TurnId | None = None
+        self.written = False  # the agent works in it
+        self.cancelled = False
+        self.cancels: list[TurnId] = []  # that the agent must be told now
+        self.resent: list[MessageId] = []  # now
+        self.requests: set[RequestId] = set()  # open ones, also of children
+
+    def asked(self, e: ev.Event) -> None:
+        if isinstance(e, ev.RequestOpened):
+            self.requests.add(e.request.id)
+        elif isinstance(e, ev.RequestSettled):
+            self.requests.remove(e.request_id)
 
     def free(self, lane: list[MessageId]) -> list[MessageId]:
         return [m for m in lane if not self.lines[m].offered and not self.lines[m].held]
@@ -55,7 +65,9 @@ class Ledger:
                 self.lines[e.message_id].held = True
             case ev.MessageReleased():
                 line = self.lines[e.message_id]
-                line.resent |= line.uncertain
+                if line.uncertain:
+                    line.resent = True
+                    self.resent.append(e.message_id)
                 line.held = False
             case ev.QuestionAsked() if e.question.kind == "replace":
                 self.lines[e.message_id].replacing = True
@@ -65,7 +77,7 @@ class Ledger:
                 self.accepted.add(e.offer_id)
             case ev.MessageReturned():
                 line = self.lines[e.message_id]
-                assert line.offered
+                assert line.offered or (line.uncertain and e.why == "refused" and bool(e.held) == line.held)
                 line.offered, line.held = False, bool(e.held)
                 line.uncertain |= e.uncertain
                 line.foggy |= e.uncertain and line.replacing
@@ -77,14 +89,22 @@ class Ledger:
                 assert m.id in agent.given, "delivered, but the agent does not have it"
                 line = self.lines[m.id]
                 assert line.foggy or m.content == agent.given[m.id].content or agent.given[m.id].times > 1
+                line.turn = m.turn_id
                 self._over(m.id, "delivered")
+                if m.how == "prompt" and not self.written:
+                    self.written = True
+                    self._cancel()
             case ev.MessageRevoked():
                 assert e.uncertain or e.message_id not in agent.given, "revoked, but the agent has it"
+                assert e.uncertain or not self.lines[e.message_id].uncertain, "it was uncertain, and is no more"
                 self.lines[e.message_id].uncertain = e.uncertain
                 self._over(e.message_id, "revoked")
             case ev.TurnStarted():
                 assert self.turn is None, "a turn in a turn"
-                self.turn = e.turn_id
+                self.turn, self.written, self.cancelled = e.turn_id, e.cause == "agent", False
+            case ev.TurnCancelling() if not self.cancelled:
+                self.cancelled = True
+                self._cancel()
             case ev.TurnEnded():
                 assert self.turn == e.turn_id
                 self.turn = None
@@ -97,6 +117,7 @@ class Ledger:
         offered = list(e.message_ids)
         if e.how == "injected":
             assert offered == steers and self.turn == e.turn_id
+            assert not self.requests, "a steer while a person is asked something"
             assert all(self.lines[m].refused_in != e.turn_id for m in steers), "refused, and offered again"
         else:
             assert not self.offers, "a prompt while an offer is undecided"
@@ -110,7 +131,10 @@ class Ledger:
             line = self.lines[message_id]
             line.offered = True
             line.replacing = False
-            line.offers += 1
+
+    def _cancel(self) -> None:
+        if self.cancelled and self.written and self.turn is not None:
+            self.cancels.append(self.turn)
 
     def _undecided(self, message_id: MessageId) -> None:
         for offer_id, members in list(self.offers.items()):
@@ -125,6 +149,17 @@ class Ledger:
         self._undecided(message_id)
         lane = self.steer if message_id in self.steer else self.queue
         lane.remove(message_id)
+
+    def settlement(self, message_id: MessageId, found: Settlement | None) -> None:
+        """A waiter is answered when, and as, it is true."""
+        line = self.lines[message_id]
+        if line.fate == "revoked":
+            assert found is not None and (found.kind, found.uncertain) == ("revoked", line.uncertain)
+        elif line.fate == "inbox":
+            assert (found is not None) == line.held and (found is None or found.kind == "held")
+        else:
+            assert (found is None) == (line.turn == self.turn)
+            assert found is None or (found.kind, found.turn_id) == ("ended", line.turn)
 
     def check(self, agent: Agent) -> None:
         """What the agent truly has, against what was told."""

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core import ids
-from gateway.core.content import Image
-from gateway.core.inputs import AgentBlock, AgentText, AgentTool
+from gateway.core.content import Image, Text
+from gateway.core.inputs import AgentBlock, AgentMessage, AgentText, AgentTool
 from gateway.core.transcript import StepItem
 from tests.core.play import Play, ended, submit, text, written
 from tests.core.world import WRAP
@@ -79,3 +79,19 @@ def test_the_parts_of_a_message_ascend_across_the_wrap() -> None:
     p.put(AgentText(role="agent", text="late"), submit("b"))
     p.put(written(p, "O2"), text("next"))
     assert p.transcript.items[-1].step.start_part < "prt_0000000f"  # another message starts anew
+
+
+def test_a_message_of_an_ended_step_gets_more_parts_across_the_wrap() -> None:
+    """Clamped ids are close together: the new one must not be that of the step's end, nor of another part."""
+    p = Play(now=WRAP - 40).running()
+    p.world.now = WRAP - 12
+    p.put(text("one", "m1"))
+    p.put(text("two", "m2"), AgentTool(call_id="c", new=True), text("three"), after=20)  # the step ends
+    whole = (Text("all"), Text("of it"), Text("again"))
+    p.put(AgentMessage(role="agent", agent_id="m1", content=whole))
+    p.put(
+        AgentMessage(role="agent", agent_id="m2", content=whole),
+        AgentMessage(role="agent", agent_id="m1", content=whole),
+    )
+    step = p.transcript.items[1]
+    assert isinstance(step, StepItem) and len(step.parts) == 7  # World checks that none was given twice

@@ -80,9 +80,16 @@ def test_a_late_injection_delivers_what_was_sent_not_what_was_put_in_its_place()
     assert p.transcript.user("msg_s").content == say("s")
 
 
-def test_a_late_refusal_of_a_lost_offer_changes_nothing() -> None:
-    p = Play().running().put(submit("s", "steer"))
-    p.put(verdict(p, "O2", "lost")).put(verdict(p, "O2", "refused")).expect_nothing()
+def test_a_late_refusal_of_one_of_a_lost_offer() -> None:
+    p = two_steers()
+    p.put(verdict(p, "O2", "lost")).put(verdict(p, "O2", "refused", "t")).expect("""
+        returned t refused held=lost
+    """)
+    assert p.state.inbox[p.id("t")].uncertain  # until it is delivered or revoked
+    p.put(verdict(p, "O2", "injected")).expect("""
+        delivered s T1 injected
+        placed t
+    """)  # of what is left
 
 
 def test_an_injection_in_the_turn_that_the_agent_began() -> None:

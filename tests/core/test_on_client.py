@@ -170,6 +170,14 @@ def test_empty_content() -> None:
     """)
 
 
+def test_an_empty_id() -> None:
+    p = Play()
+    p.put(Submit(content=say("x"), message_id=""), Reconcile(messages=(("", say("x")),))).expect("""
+        == ClientError
+        == ClientError
+    """)
+
+
 def test_the_limit_counts_what_is_not_delivered() -> None:
     p = Play(Policy(max_pending=2)).running()
     p.put(submit("b"), submit("c"), submit("d")).expect("""
@@ -551,6 +559,7 @@ def test_a_deleted_session_is_not_there_any_more() -> None:
         == NotFound
         == NotFound
     """)
+    assert not p.decision.busy  # nothing for a restart to look at
     p.put(Delete()).expect("== NotFound")
     with pytest.raises(Exception, match="Session not found"):
         settlement(p.root, "msg_a")
