@@ -18,6 +18,7 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER = [sys.executable, "-m", "gateway"]
@@ -125,8 +126,8 @@ def raw_pipe(chunks: int) -> float:
 
 def flood(gateway: Gateway, chunks: int) -> float:
     """Chunks a second from the agent to one reader of ``/global/event``, from the POST to the last byte of text."""
-    session = gateway.call("POST", "/session", {})
-    session_id = session["id"]  # type: ignore[index]
+    session: Any = gateway.call("POST", "/session", {})
+    session_id = session["id"]
     reader = socket.create_connection(("127.0.0.1", gateway.port))
     reader.sendall(f"GET /global/event HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\n\r\n".encode())
     reader.settimeout(120)
@@ -149,12 +150,43 @@ def flood(gateway: Gateway, chunks: int) -> float:
     for line in re.sub(rb"\r\n[0-9a-fA-F]+\r\n", b"", bytes(stream)).split(b"\n"):
         if line.startswith(b"data:") and b'"message.part.delta"' in line:
             texts.append(json.loads(line[5:])["payload"]["properties"]["delta"])
-    messages = gateway.call("GET", f"/session/{session_id}/message")
-    stored = "".join(p["text"] for m in messages if m["info"]["role"] == "assistant"  # type: ignore[attr-defined]
-                     for p in m["parts"] if p["type"] == "text")  # fmt: skip
+    messages: Any = gateway.call("GET", f"/session/{session_id}/message")
+    stored = "".join(p["text"] for p in messages[-1]["parts"] if p["type"] == "text")
     if "".join(texts) != stored or not stored:
         raise RuntimeError(f"texts differ: {len(''.join(texts))} characters seen, {len(stored)} stored")
     print(f"    {len(texts)} frames, {len(stored)} characters, equal")
+    return chunks / took
+
+
+def flood_agui(gateway: Gateway, chunks: int) -> float:
+    """The same over AG-UI: one run, from its POST to its last event."""
+    thread = f"bench-{time.monotonic_ns()}"
+    message = {"id": thread + "-1", "role": "user", "content": f"flood {chunks}"}
+    run = {"threadId": thread, "runId": "r1", "protocolVersion": "1.0", "state": {}, "messages": [message]}
+    body = json.dumps({**run, "tools": [], "context": [], "forwardedProps": {}}).encode()
+    reader = socket.create_connection(("127.0.0.1", gateway.port))
+    reader.settimeout(120)
+    head = f"POST /agui/demo HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\nContent-Type: application/json\r\n"
+    began = time.perf_counter()
+    reader.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    stream = bytearray()
+    while b'"RUN_FINISHED"' not in stream[-4096:]:
+        data = reader.recv(1 << 20)
+        if not data:
+            raise RuntimeError(f"the run ended early: {bytes(stream[-300:])!r}")
+        stream += data
+    took = time.perf_counter() - began
+    reader.close()
+    texts = [
+        json.loads(line[5:])["delta"]
+        for line in re.sub(rb"\r\n[0-9a-fA-F]+\r\n", b"", bytes(stream)).split(b"\n")
+        if line.startswith(b"data:") and b'"TEXT_MESSAGE_CONTENT"' in line
+    ]
+    sessions: Any = gateway.call("GET", "/session")
+    messages: Any = gateway.call("GET", f"/session/{sessions[0]['id']}/message")
+    stored = "".join(p["text"] for p in messages[-1]["parts"] if p["type"] == "text")
+    if "".join(texts) != stored or not stored:
+        raise RuntimeError(f"texts differ: {len(''.join(texts))} characters seen, {len(stored)} stored")
     return chunks / took
 
 
@@ -172,8 +204,10 @@ def main() -> None:
         best = 0.0
         for _ in range(options.rounds):
             raw, rate = raw_pipe(options.chunks), flood(gateway, options.chunks)
+            agui = flood_agui(gateway, options.chunks)
             best = max(best, rate)
             print(f"flood: {rate:,.0f} chunks/s to one reader; raw pipe {raw:,.0f}: ratio {rate / raw:.2f}")
+            print(f"       {agui:,.0f} chunks/s on AG-UI: {agui / rate:.2f} x the OpenCode stream")
         print(f"best {best:,.0f} chunks/s; RSS after {rss(gateway.process.pid):.1f} MB")
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         print(f"CPU of the references: {used.ru_utime + used.ru_stime:.1f} s")

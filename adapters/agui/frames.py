@@ -17,63 +17,61 @@ KEY = "agui"  # in ``Entry.frames``: of the session itself; a subagent's depend 
 
 
 class Frames:
-    """The frames of one stream; ``heads`` are the constant bytes of its open texts."""
+    """The frames of one stream. ``position``: all of the log up to there is sent, or was never wanted."""
 
     def __init__(self, epoch: int, position: int) -> None:
         self.epoch = epoch
         self.position = position
         self.count = 0  # frames since ``position``
-        self._head: tuple[str, bytes] = ("", b"")
+        self._head: tuple[str, bytes] = ("", b"")  # the constant bytes of the newest text
 
     def batch(self, run: Run, entries: Sequence[Entry]) -> bytes:
         """The frames of some entries; stops at one after which the run is done or wants a snapshot."""
         out: list[bytes] = []
         for entry in entries:
             event = entry.record.event
-            if type(event) is TextDelta:
-                fast = self._delta(run, entry, event)
-                if fast is not None:
-                    out.append(fast)
-                    continue
+            fast = self._delta(run, entry, event) if type(event) is TextDelta else None
+            if fast is not None:
+                out.append(fast)
+                self.position, self.count = entry.pos, 0
+                continue
             made = run.feed(entry.record, entry.info, entry.pending)
             if made:
-                out.append(self.entry(made, entry.pos))
+                out.append(self.upto(made, entry.pos))
             if run.done or run.wants_snapshot:
-                self.position, self.count = entry.pos, 0
                 break
         return b"".join(out)
 
-    def entry(self, events: Sequence[wire.Event], position: int) -> bytes:
-        """All frames of what happened at a position: only the last says that it was seen."""
-        before = position - 1
+    def upto(self, events: Sequence[wire.Event], position: int) -> bytes:
+        """Frames with the last of which everything up to a position was seen: of an entry there, or of a snapshot."""
+        if position <= self.position:
+            return self.beside(events)
         last = len(events) - 1
+        first = self.count + 1 if position - 1 == self.position else 1
         out = []
         for index, event in enumerate(events):
-            place = b"%d" % position if index == last else b"%d.%d" % (before, index + 1)
-            out.append(b"id: %d.%b\ndata: %b\n\n" % (self.epoch, place, wire.encode(event)))
+            place = b"%d" % position if index == last else b"%d.%d" % (position - 1, first + index)
+            out.append(self._frame(place, event))
         self.position, self.count = position, 0
         return b"".join(out)
 
-    def beside(self, events: Sequence[wire.Event], position: int, whole: bool = False) -> bytes:
-        """Frames of no entry, behind ``position``. ``whole``: with the last of them, all of it was seen."""
-        if position != self.position:
-            self.position, self.count = position, 0
+    def beside(self, events: Sequence[wire.Event]) -> bytes:
+        """Frames of no entry, after what was sent."""
         out = []
-        for index, event in enumerate(events):
-            if whole and position and index == len(events) - 1:
-                place = b"%d" % position
-            elif whole and position:
-                place = b"%d.%d" % (position - 1, index + 1)
-            else:
-                self.count += 1
-                place = b"%d.%d" % (position, self.count)
-            out.append(b"id: %d.%b\ndata: %b\n\n" % (self.epoch, place, wire.encode(event)))
+        for event in events:
+            self.count += 1
+            out.append(self._frame(b"%d.%d" % (self.position, self.count), event))
         return b"".join(out)
+
+    def _frame(self, place: bytes, event: wire.Event) -> bytes:
+        return b"id: %d.%b\ndata: %b\n\n" % (self.epoch, place, wire.encode(event))
 
     def _delta(self, run: Run, entry: Entry, event: TextDelta) -> bytes | None:
         """The short way of nearly all frames: text of a message of the session itself that is open on this wire."""
         text = run.encoder.texts.get(entry.record.session_id)
         if run.turn_id is None or text is None or text.part_id != event.part_id or run.root_id != entry.info.id:
+            return None
+        if len(event.text) > wire.PIECE:
             return None
         shared = entry.frames.get(KEY)
         if isinstance(shared, bytes):

@@ -66,7 +66,7 @@ class Stream:
 
     def add(self, events: Sequence[wire.Event]) -> None:
         """More before the first frame of the log: before anything was read."""
-        self._more.append(self._frames.beside(events, self._frames.position))
+        self._more.append(self._frames.beside(events))
 
     async def aclose(self) -> None:
         if self._closed:
@@ -103,7 +103,7 @@ class Stream:
                             views, position = await self._owner.look(run.root_id)
                             if position == self._reader.position or not self._reader.pending():
                                 deadline = None
-                                parked = frames.beside(run.park(views), self._reader.position)
+                                parked = frames.beside(run.park(views))
                                 if parked:
                                     yield parked
                             continue
@@ -119,7 +119,7 @@ class Stream:
         except Closed:
             pass
         except GatewayError as error:  # the session is gone
-            yield frames.beside(run.fail(error.code, error.message), frames.position)
+            yield frames.beside(run.fail(error.code, error.message))
             run.done = True
 
     def _grown(self, entries: list[Entry]) -> list[Entry]:
@@ -138,7 +138,7 @@ class Stream:
     async def _snapshot(self) -> bytes:
         views, position = await self._owner.look(self._run.root_id)
         self._read(sessions_of(views), position)
-        return self._frames.beside(self._run.resync(views), position, whole=True)
+        return self._frames.upto(self._run.resync(views), position)
 
     async def _caught_up(self) -> bytes:
         """A follower that began at a cursor has read all: it shows the turn that runs to its end, or ends."""
@@ -147,10 +147,10 @@ class Stream:
             return b""
         view, run = views[0][0], self._run
         if view.turn_id is None:
-            return self._frames.beside(run.settle(views), self._reader.position)
+            return self._frames.beside(run.settle(views))
         run.follows, run.turn_id = False, view.turn_id
         run.asked = any(each.requests for each, _ in views)
-        return b"" if run.begun else self._frames.beside(run.begin(), self._reader.position)
+        return b"" if run.begun else self._frames.beside(run.begin())
 
 
 def sessions_of(views: Views) -> frozenset[SessionId]:
@@ -169,9 +169,12 @@ class Streams:
         while True:
             position = log.position
             views: list[tuple[SessionView, SessionId | None]] = [(await self.controller.view(session_id), None)]
+            seen = {session_id}
             for view, _ in views:  # it grows: subagents have subagents
                 for child in view.transcript.children:
-                    views.append((await self.controller.view(child), child))
+                    if child not in seen:
+                        seen.add(child)
+                        views.append((await self.controller.view(child), child))
             if log.position == position:
                 return views, position
 

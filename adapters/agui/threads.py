@@ -10,6 +10,7 @@ from adapters.agui import translate_messages as msgs
 from adapters.agui import translate_requests, wire
 from adapters.agui.streams import Leaving, Stream, Streams
 from adapters.agui.translate_content import user_content
+from adapters.agui.translate_names import user_name
 from adapters.agui.translate_run import Run, Views, run_of
 from adapters.agui.wire import Invalid, Options, ResumeEntry, RunAgentInput
 from gateway.controller import SessionController
@@ -120,7 +121,8 @@ class Threads:
         new = self._new(asked, views)
         resume = asked.input.resume or []
         if resume:
-            away = bool(new) and any(entry.status == "cancelled" for entry in resume)
+            asking = {request.id for view, _ in views for request in view.requests}
+            away = bool(new) and any(e.status == "cancelled" and e.interrupt_id in asking for e in resume)
             if not away:
                 return await self._resume(asked, views, position, new)
             self._answers(resume, views, True)
@@ -139,12 +141,12 @@ class Threads:
     def _new(self, asked: Asked, views: Views) -> list[tuple[MessageId, Content, dict[str, Any]]]:
         """The user messages that this session has not seen, as (id, blocks, as it came). Raises Invalid."""
         view = views[0][0]
-        seen = {p.id for p in view.pending} | {u.id for u in view.transcript.users()}
+        seen = {str(p.id) for p in view.pending} | {user_name(u) for u in view.transcript.users()}
         found = []
         for index, message in enumerate(asked.input.messages):
             if message.role == "user" and message.id not in seen:
                 raw = asked.raw[index]
-                seen.add(MessageId(message.id))
+                seen.add(message.id)
                 if not message.id or len(message.id) > 256:
                     raise Invalid([(f"messages.{index}.id", "must be 1 to 256 characters")])
                 content = user_content(raw["content"], f"messages.{index}", message.id)
@@ -162,8 +164,13 @@ class Threads:
         self, asked: Asked, run: Run, views: Views, position: int, head: list[wire.Event], after: int | None = None
     ) -> Stream:
         reader = self.streams.subscribe(views, position if after is None else after)
-        frames = fr.Frames(self.controller.log.epoch, reader.position)
-        first = frames.beside(head, position, whole=True) if after is None else frames.beside(head, reader.position)
+        epoch = self.controller.log.epoch
+        if after is None:
+            frames = fr.Frames(epoch, max(position - 1, 0))
+            first = frames.upto(head, position)
+        else:
+            frames = fr.Frames(epoch, after)
+            first = frames.beside(head)
         keep = asked.options.on_disconnect == "continue" or (self.keep_running and not asked.options.on_disconnect)
         return self.streams.stream(run, reader, views, first, frames, Leaving(asked.by, keep, asked.closing))
 
@@ -199,11 +206,12 @@ class Threads:
             raise
         run.left = [admission.message_id for admission in reconciled.new]
         run.mine = frozenset(run.left)
-        if not run.left or (delivery == "steer" and busy):
-            ended = (
-                run.taken("steer", active) if run.left else run.fail("nothing_new", "these messages were sent before")
-            )
-            stream.add(ended)
+        if not run.left:  # revoked ones, or somebody sent the same at the same time
+            run.done = True
+            await stream.aclose()
+            return self._hydrate(asked, *await self.streams.look(view.info.id))
+        if delivery == "steer" and busy:
+            stream.add(run.taken("steer", active))
         return stream
 
     def _hydrate(self, asked: Asked, views: Views, position: int) -> Stream:
@@ -237,7 +245,12 @@ class Threads:
         return found
 
     async def _late(self, entry: ResumeEntry) -> str:
-        """Why an entry answers nothing; empty if it says what was answered already."""
+        """Why an entry answers nothing; empty if it says what was answered already, or only gives up.
+
+        Clients let no other run begin until their interrupts are gone: giving up must always get them out.
+        """
+        if entry.status == "cancelled":
+            return ""
         request_id = RequestId(entry.interrupt_id)
         session_id = self.controller.settled_in(request_id)
         if session_id is None:

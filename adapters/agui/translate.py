@@ -14,7 +14,16 @@ from adapters.agui import translate_tools as tools
 from adapters.agui import wire
 from adapters.agui.translate_content import plain, words
 from adapters.agui.translate_messages import BLOCK, PLAN
-from adapters.agui.translate_names import activity_name, block_name, part_name, plan_name, result_name, scoped, tool_id
+from adapters.agui.translate_names import (
+    activity_name,
+    block_name,
+    part_name,
+    plan_name,
+    result_name,
+    scoped,
+    tool_id,
+    user_name,
+)
 from adapters.agui.wire import Json
 from gateway.core import events as ev
 from gateway.core.content import Text
@@ -49,17 +58,8 @@ class Encoder:
         out: list[wire.Event] = []
         match event:
             case ev.TextDelta():
-                open_text = self._continued(out, event, record.session_id, info)
-                if open_text.role == "thought":
-                    out.append(
-                        wire.ReasoningContent(
-                            message_id=open_text.name, delta=event.text, subagent_run_id=self._tag(child)
-                        )
-                    )
-                else:
-                    out.append(
-                        wire.TextContent(message_id=open_text.name, delta=event.text, subagent_run_id=self._tag(child))
-                    )
+                text = self._continued(out, event, record.session_id, info)
+                self._say(out, text, event.text, self._tag(child))
             case ev.PartOpened():
                 self._begin(out, child, info)
                 name = part_name(event.role, event.message_id, event.ordinal, child)
@@ -197,6 +197,10 @@ class Encoder:
             out.append(wire.TextStart(message_id=text.name, role="assistant", subagent_run_id=tag))
         return text
 
+    def _say(self, out: list[wire.Event], text: OpenText, words: str, tag: str | None) -> None:
+        kind = wire.ReasoningContent if text.role == "thought" else wire.TextContent
+        out += [kind(message_id=text.name, delta=piece, subagent_run_id=tag) for piece in wire.pieces(words)]
+
     def _end(self, out: list[wire.Event], session_id: SessionId) -> None:
         text = self.texts.pop(session_id, None)
         if text is None:
@@ -214,8 +218,7 @@ class Encoder:
         if isinstance(event.block, Text):
             text = OpenText(event.part_id, part_name(event.role, event.message_id, event.ordinal, child), event.role)
             self._open(out, session_id, text)
-            kind = wire.ReasoningContent if event.role == "thought" else wire.TextContent
-            out.append(kind(message_id=text.name, delta=event.block.text, subagent_run_id=self._tag(child)))
+            self._say(out, text, event.block.text, self._tag(child))
             self._end(out, session_id)
             return
         out.append(
@@ -232,10 +235,10 @@ class Encoder:
         child = session_id if session_id != self.root_id else None
         out: list[wire.Event] = []
         self._end(out, session_id)
-        name, tag = scoped(message.id, child), self._tag(child)
+        name, tag = user_name(message, child), self._tag(child)
         metadata: dict[str, Json] | None = {"delivery": "steered"} if message.how == "injected" else None
         out.append(wire.TextStart(message_id=name, role="user", metadata=metadata, subagent_run_id=tag))
-        out.append(wire.TextContent(message_id=name, delta=words(message.content), subagent_run_id=tag))
+        self._say(out, OpenText("", name, "agent"), words(message.content), tag)
         out.append(wire.TextEnd(message_id=name, subagent_run_id=tag))
         return out
 
@@ -301,7 +304,8 @@ class Encoder:
             return
         call, child = found
         tag = self._tag(child)
-        out.append(wire.ToolArgs(tool_call_id=name, delta=tools.arguments(call), subagent_run_id=tag))
+        for piece in wire.pieces(tools.arguments(call)):
+            out.append(wire.ToolArgs(tool_call_id=name, delta=piece, subagent_run_id=tag))
         out.append(wire.ToolEnd(tool_call_id=name, subagent_run_id=tag))
 
     # --- subagents ---------------------------------------------------------------------------------------------------

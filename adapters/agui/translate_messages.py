@@ -7,10 +7,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from adapters.agui import translate_tools as tools
+from adapters.agui import wire
 from adapters.agui.translate_content import plain, user_value
-from adapters.agui.translate_names import activity_name, block_name, part_name, plan_name, result_name, scoped, tool_id
+from adapters.agui.translate_names import (
+    activity_name,
+    block_name,
+    part_name,
+    plan_name,
+    result_name,
+    scoped,
+    tool_id,
+    user_name,
+)
 from adapters.agui.translate_state import View
-from adapters.agui.wire import Json
+from adapters.agui.wire import PIECE, Json, encode
 from gateway.core.content import Text
 from gateway.core.ids import SessionId, TurnId
 from gateway.core.model import TOOL_DONE, ToolCall, UserMessage
@@ -18,10 +28,11 @@ from gateway.core.transcript import BlockPart, Part, StepItem, TextPart, ToolPar
 
 BLOCK = "acp.content"
 PLAN = "PLAN"
+SNAPSHOT = 4 << 20  # bytes of texts in one snapshot
 
 
 def user_message(message: UserMessage, session_id: SessionId | None = None) -> dict[str, Json]:
-    found = {"id": scoped(message.id, session_id), "role": "user", "content": user_value(message.content)}
+    found = {"id": user_name(message, session_id), "role": "user", "content": user_value(message.content)}
     if message.how == "injected":
         found["metadata"] = {"delivery": "steered"}
     return found
@@ -200,3 +211,57 @@ def _calls(message: dict[str, Json]) -> list[tuple[str, str]]:
 
 def _their_calls(message: Any) -> list[tuple[str, str]]:
     return [(call.id, call.function.arguments) for call in message.tool_calls or ()]
+
+
+# --- what is too large for one event ---------------------------------------------------------------------------------
+
+
+def spilled(messages: list[dict[str, Json]]) -> tuple[list[dict[str, Json]], list[wire.Event]]:
+    """A snapshot that fits into one event, and the events that append to it what did not: right for every client,
+    since text under the id of a message goes on with it.
+    """
+    room, kept, more = SNAPSHOT, list[dict[str, Json]](), list[wire.Event]()
+    for message in messages:
+        size = len(encode(message))
+        room -= size
+        if size <= PIECE and room > 0 or message["role"] not in ("assistant", "reasoning"):
+            kept.append(message)
+            continue
+        room += size
+        name, tag, text = message["id"], message.get("subagentRunId"), message.get("content") or ""
+        made = {**message, "content": ""} if text else dict(message)
+        if message["role"] == "reasoning":
+            more.append(wire.ReasoningStart(message_id=name, subagent_run_id=tag))
+            more.append(wire.ReasoningMessageStart(message_id=name, role="reasoning", subagent_run_id=tag))
+            more += [wire.ReasoningContent(message_id=name, delta=d, subagent_run_id=tag) for d in wire.pieces(text)]
+            more.append(wire.ReasoningMessageEnd(message_id=name, subagent_run_id=tag))
+            more.append(wire.ReasoningEnd(message_id=name, subagent_run_id=tag))
+        elif text:
+            more.append(wire.TextStart(message_id=name, role="assistant", subagent_run_id=tag))
+            more += [wire.TextContent(message_id=name, delta=d, subagent_run_id=tag) for d in wire.pieces(text)]
+            more.append(wire.TextEnd(message_id=name, subagent_run_id=tag))
+        if "toolCalls" in message:
+            made["toolCalls"] = [_emptied(call) for call in message["toolCalls"]]
+            for call in message["toolCalls"]:
+                more += _arguments(call, name, tag)
+        kept.append(made)
+    return kept, more
+
+
+def _emptied(call: dict[str, Json]) -> dict[str, Json]:
+    return {**call, "function": {**call["function"], "arguments": ""}}
+
+
+def _arguments(call: dict[str, Json], parent: str, tag: str | None) -> list[wire.Event]:
+    name, given = call["id"], call["function"]["arguments"]
+    if not given:
+        return []
+    start = wire.ToolStart(
+        tool_call_id=name,
+        tool_call_name=call["function"]["name"],
+        parent_message_id=parent,
+        metadata=call["metadata"],
+        subagent_run_id=tag,
+    )
+    args = [wire.ToolArgs(tool_call_id=name, delta=d, subagent_run_id=tag) for d in wire.pieces(given)]
+    return [start, *args, wire.ToolEnd(tool_call_id=name, subagent_run_id=tag)]

@@ -5,13 +5,18 @@ The first part of a message has the message's id, later ones ``id#2`` …; thoug
 """
 
 from gateway.core.ids import SessionId
-from gateway.core.model import Role, ToolCall
+from gateway.core.model import Role, ToolCall, UserMessage
 
 _PREFIX: dict[Role, str] = {"agent": "", "thought": "r-", "session": "s-"}
 
 
 def scoped(name: str, session_id: SessionId | None) -> str:
     return name if session_id is None else f"{session_id}/{name}"
+
+
+def user_name(message: UserMessage, session_id: SessionId | None = None) -> str:
+    """The id that its client gave. One that an agent told of has the agent's, which it may use for its own as well."""
+    return scoped(f"u-{message.id}" if message.how == "imported" else message.id, session_id)
 
 
 def part_name(role: Role, message_id: str, ordinal: int, session_id: SessionId | None) -> str:

@@ -106,10 +106,8 @@ def _required(request: Request) -> list[str]:
 def same(entry: ResumeEntry, outcome: Answered, option_kind: str) -> bool:
     """Whether an entry says what was answered already: then it is the same resume once more."""
     if isinstance(outcome, Accepted):
-        return entry.status == "resolved" and (outcome.content is None or entry.payload == outcome.content)
+        return outcome.content is None or bool(entry.payload == outcome.content)
     allowed = isinstance(outcome, Selected) and not option_kind.startswith("reject")
-    if entry.status == "cancelled":
-        return not allowed
     payload = entry.payload
     if isinstance(payload, dict) and payload.get("optionId") is not None:
         return isinstance(outcome, Selected) and outcome.option_id == payload["optionId"]

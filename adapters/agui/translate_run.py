@@ -12,7 +12,7 @@ from adapters.agui import translate_requests, wire
 from adapters.agui import translate_state as state
 from adapters.agui.translate import Encoder
 from adapters.agui.translate_content import user_value
-from adapters.agui.translate_names import run_name
+from adapters.agui.translate_names import run_name, user_name
 from adapters.agui.translate_state import View
 from adapters.agui.wire import Json
 from gateway.core import events as ev
@@ -101,7 +101,7 @@ class Run:
     def _ensure(self, out: list[wire.Event], turn_id: TurnId) -> None:
         """A run is open: another one, of this turn, if the one before has ended."""
         if not self.begun:
-            self.run_id = run_name(turn_id) if not self.run_id else self.run_id
+            self.run_id = self.run_id or run_name(turn_id)
             out += self.begin()
 
     # --- one event ---------------------------------------------------------------------------------------------------
@@ -122,12 +122,16 @@ class Run:
                 self.wants_snapshot = True
             return self._shown(record, info, pending)
         match event:
+            case ev.SessionDeleted():
+                self.follows = False
+                self._ensure(out, self.turn_id or TurnId(""))
+                return out + self.fail("session_deleted", "the session was deleted")
             case ev.AgentStateChanged():
                 self.agent_error = event.error
             case ev.TurnStarted():
                 if self.turn_id is None and (self.follows or self.steers):
                     self.turn_id = event.turn_id
-                    self.run_id = "" if not self.begun else self.run_id
+                    self.run_id = self.run_id if self.begun else run_name(event.turn_id)
             case ev.MessageDelivered():
                 return self._delivered(event, record, info, pending)
             case ev.MessageAdmitted():
@@ -150,8 +154,16 @@ class Run:
         if self.turn_id is None and not self.follows:
             if isinstance(event, ev.PartOpened | ev.BlockAdded | ev.ToolUpdated | ev.PlanUpdated | ev.MessageReplaced):
                 self.late = True
-            return self.encoder.state(record, info, pending) if self.begun else out
+            return self._state(record, info, pending)
         return self._shown(record, info, pending)
+
+    def _state(self, record: ev.Record, info: SessionInfo, pending: Pending | None) -> list[wire.Event]:
+        """Only what changes in the state; between two runs it waits for the next one."""
+        shown = self.encoder.state(record, info, pending)
+        if self.begun:
+            return shown
+        self.kept += shown
+        return []
 
     def _shown(self, record: ev.Record, info: SessionInfo, pending: Pending | None) -> list[wire.Event]:
         shown, out = self.encoder.encode(record, info, pending), list[wire.Event]()
@@ -171,7 +183,7 @@ class Run:
                 self.turn_id = message.turn_id
                 self.owner = message.how == "prompt"
                 self.wants_snapshot = self.late
-            return self.encoder.state(record, info, pending)
+            return self._state(record, info, pending)
         steered = message.id in self.steers
         self.steers = [m for m in self.steers if m != message.id]
         if not self.begun and (self.follows or steered):
@@ -179,13 +191,13 @@ class Run:
             self.run_id = message.by.connection if ours else run_name(message.turn_id)
             self.turn_id = message.turn_id
             self.echo = [msgs.user_message(message)]
-            return out + self.begin() + self.encoder.state(record, info, pending)
+            return self.begin() + self._state(record, info, pending)
         if self.turn_id is None and not self.follows:
             self.late = True
-            return self.encoder.state(record, info, pending)
+            return self._state(record, info, pending)
         self._ensure(out, message.turn_id)
-        if message.id in self.has:
-            return out + self.encoder.state(record, info, pending)
+        if user_name(message) in self.has:
+            return out + self._state(record, info, pending)
         return out + self.encoder.encode(record, info, pending)
 
     def _fate(
@@ -193,7 +205,7 @@ class Run:
     ) -> list[wire.Event]:
         """A message is revoked or held: whoever waits for it is told."""
         self.steers = [m for m in self.steers if m != message_id]
-        out = self.encoder.state(record, info, pending) if self.begun else []
+        out = self._state(record, info, pending)
         if message_id not in self.left:
             if not self.begun and not self.follows and not self.steers:
                 self.done = True
@@ -228,7 +240,7 @@ class Run:
     def _over(
         self, outcome: Outcome, error: Error | None, tokens: Tokens | None, info: SessionInfo
     ) -> list[wire.Event]:
-        usage = usage_of(tokens, info)
+        usage = state.tokens_of(tokens, info)
         if outcome in ORDINARY:
             metadata = None if outcome == "end_turn" else {"acp": {"stopReason": outcome}}
             success = {"type": "success"}
@@ -263,7 +275,8 @@ class Run:
 
     def _finish(self, last: wire.Event, more: bool = False, suspended: bool = False) -> list[wire.Event]:
         """``more``: another run follows on this stream."""
-        out = self.encoder.close(suspended)
+        out = [] if self.begun else self.begin()
+        out += self.encoder.close(suspended)
         self.begun, self.asked, self.turn_id, self.echo = False, False, None, []
         self.done = not (more or self.follows)
         return [*out, last]
@@ -303,14 +316,14 @@ class Run:
         out = self.begin()
         out.append(wire.StateSnapshot(snapshot=state.snapshot(views[0][0])))
         if history:
-            out.append(self._messages(views))
+            out += self._messages(views)
         if queued:
             out.append(
                 wire.Custom(name="acp.message_queued", value={"messageIds": list(self.left), "delivery": "queue"})
             )
         return out
 
-    def _messages(self, views: Views) -> wire.MessagesSnapshot:
+    def _messages(self, views: Views) -> list[wire.Event]:
         """All messages; what waits and is on the client's screen already stays there, last."""
         found = msgs.messages(views, self.modern)
         known = {message["id"] for message in found}
@@ -320,7 +333,8 @@ class Run:
             for p in views[0][0].pending
             if p.id in self.has and p.id not in known and p.id not in self.mine
         ]
-        return wire.MessagesSnapshot(messages=[*found, *waiting, *echo])
+        kept, more = msgs.spilled([*found, *waiting, *echo])
+        return [wire.MessagesSnapshot(messages=kept), *more]
 
     def resync(self, views: Views) -> list[wire.Event]:
         """State and messages as they are, what is open begun again; what this stream waited for, if it came to pass."""
@@ -344,7 +358,7 @@ class Run:
             if all(held):
                 return out + self._fated(held[0] if held else "revoked")
             return out
-        out.append(self._messages(views))
+        out += self._messages(views)
         if self.follows and view.turn_id is not None:
             self.turn_id = view.turn_id
         if self.turn_id is not None and view.turn_id != self.turn_id and not self.left:
@@ -372,27 +386,3 @@ class Run:
             out += self.begin()
         self.steers.clear()
         return out + self._past(view)
-
-
-def usage_of(tokens: Tokens | None, info: SessionInfo) -> list[dict[str, Json]] | None:
-    """One entry, for this run. AG-UI's totals include their parts; where an agent's do not, its own total tells."""
-    if tokens is None or not (tokens.input or tokens.output or tokens.total):
-        return None
-    cached = tokens.cache_read + tokens.cache_write
-    given, made = tokens.input, tokens.output
-    if tokens.total in (given + made + cached, given + made + cached + tokens.reasoning):
-        if tokens.total == given + made + cached + tokens.reasoning:
-            made += tokens.reasoning
-        given += cached
-    elif tokens.total == given + made + tokens.reasoning:
-        made += tokens.reasoning
-    found: dict[str, Json] = {"provider": info.agent} if info.agent else {}
-    if info.model:
-        found["model"] = info.model
-    found |= {"inputTokens": given, "outputTokens": made, "totalTokens": given + made}
-    parts = {
-        "reasoningTokens": tokens.reasoning,
-        "cachedInputTokens": tokens.cache_read,
-        "cacheWriteInputTokens": tokens.cache_write,
-    }
-    return [found | {name: count for name, count in parts.items() if count}]

@@ -11,7 +11,7 @@ from adapters.agui.translate_content import words
 from adapters.agui.wire import Json
 from gateway.core import events as ev
 from gateway.core.ids import TurnId
-from gateway.core.model import Pending, Request, SessionInfo
+from gateway.core.model import Pending, Request, SessionInfo, Tokens
 from gateway.core.transcript import Transcript, Usage
 
 
@@ -124,3 +124,27 @@ def add(path: str, value: Json) -> dict[str, Json]:
 
 def remove(path: str) -> dict[str, Json]:
     return {"op": "remove", "path": path}
+
+
+def tokens_of(tokens: Tokens | None, info: SessionInfo) -> list[dict[str, Json]] | None:
+    """One entry, for this run. AG-UI's totals include their parts; where an agent's do not, its own total tells."""
+    if tokens is None or not (tokens.input or tokens.output or tokens.total):
+        return None
+    cached = tokens.cache_read + tokens.cache_write
+    given, made = tokens.input, tokens.output
+    if tokens.total in (given + made + cached, given + made + cached + tokens.reasoning):
+        if tokens.total == given + made + cached + tokens.reasoning:
+            made += tokens.reasoning
+        given += cached
+    elif tokens.total == given + made + tokens.reasoning:
+        made += tokens.reasoning
+    found: dict[str, Json] = {"provider": info.agent} if info.agent else {}
+    if info.model:
+        found["model"] = info.model
+    found |= {"inputTokens": given, "outputTokens": made, "totalTokens": given + made}
+    parts = {
+        "reasoningTokens": tokens.reasoning,
+        "cachedInputTokens": tokens.cache_read,
+        "cacheWriteInputTokens": tokens.cache_write,
+    }
+    return [found | {name: count for name, count in parts.items() if count}]

@@ -32,7 +32,14 @@ T = TypeVar("T", bound=BaseModel)
 VERSION = "1.0"
 NAMESPACE = "trunkline"  # of ``forwardedProps`` and of ``metadata``
 
+PIECE = 262_144  # characters of one text in one event: the clients stop at 10 MB without a frame's end
+
 encode = msgspec.json.Encoder().encode
+
+
+def pieces(text: str) -> list[str]:
+    """A text as the deltas that it is sent in."""
+    return [text[at : at + PIECE] for at in range(0, len(text), PIECE)] or [""]
 
 
 # --- what comes in ---------------------------------------------------------------------------------------------------

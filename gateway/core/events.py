@@ -48,6 +48,7 @@ class SessionUpdated(Base, frozen=True, tag="session.updated"):
     """The whole info after a change of title, archive, agent, mode, model, aliases or totals."""
 
     info: SessionInfo
+    source: Source | None = None  # where an agent's own words changed it
 
 
 class SessionDeleted(Base, frozen=True, tag="session.deleted"):

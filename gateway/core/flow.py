@@ -33,6 +33,7 @@ from gateway.core.model import (
     Request,
     Selected,
     SessionInfo,
+    Source,
     Step,
     Tokens,
     UserMessage,
@@ -44,11 +45,11 @@ from gateway.core.turn import TurnState
 TITLE_LENGTH = 60  # of the title that a session gets from its first message
 
 
-def replace_info(d: Draft, node: Node, **changes: object) -> None:
+def replace_info(d: Draft, node: Node, source: Source | None = None, /, **changes: object) -> None:
     """Emit SessionUpdated if anything but the time is different."""
     info: SessionInfo = msgspec.structs.replace(node.info, **changes)
     if info != node.info:
-        d.emit(node, ev.SessionUpdated(msgspec.structs.replace(info, updated=max(d.now, info.updated))))
+        d.emit(node, ev.SessionUpdated(msgspec.structs.replace(info, updated=max(d.now, info.updated)), source))
 
 
 # --- parts and steps -------------------------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ def release_all(d: Draft, node: Node) -> bool:
     """
     released = False
     for message in inbox.in_order(node.state):
-        if message.uncertain and message.state == "pending":
+        if message.uncertain:
             continue
         if message.held or message.returning == "hold":
             d.emit(node, ev.MessageReleased(message.id))

@@ -79,7 +79,7 @@ def handle(d: Draft, fact: AgentFact) -> None:
             d.emit(node, ev.CommandsUpdated(fact.commands, fact.source))
         case AgentTitle():
             if not node.info.named:
-                flow.replace_info(d, node, title=fact.title)
+                flow.replace_info(d, node, fact.source, title=fact.title)
         case AgentUnknown():
             d.emit(node, ev.AgentUpdated(fact.kind, fact.raw, fact.source))
         case Replayed():

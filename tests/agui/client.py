@@ -1,4 +1,4 @@
-"""A client of AG-UI in Python, as strict as the official ones: what they reject raises here, what they only warn of too.
+"""A client of AG-UI in Python, as strict as the official ones: what they reject raises here, and what they warn of.
 
 The rules are those of ``shared/protocols/agui.md`` §1.1 and the reducer of ``@ag-ui/client``; the real ones are run in
 ``test_real_clients.py``.
@@ -270,7 +270,8 @@ class Client:
     def _snapshot(self, messages: list[Json]) -> None:
         new = {m["id"]: copy.deepcopy(m) for m in messages}
         if len(new) != len(messages):
-            reject("an id twice in a snapshot")
+            ids = [m["id"] for m in messages]
+            reject(f"twice in a snapshot: {[m for m in messages if ids.count(m['id']) > 1]}")
         roles = {m["role"] for m in messages}
         kept = [m for m in self.messages if m["id"] in new or (m["role"] in {"activity", "reasoning"} - roles)]
         kept = [new.get(m["id"], m) for m in kept]

@@ -33,6 +33,7 @@ from gateway.core.inputs import (
     AgentTool,
     AgentUnknown,
     AgentUsage,
+    AgentUser,
     Answer,
     Create,
     Input,
@@ -103,8 +104,11 @@ class Story:
 
     def views(self) -> Views:
         found: list[Any] = [(view_of(self.tree.root), None)]
+        seen = set()
         for view, _ in found:
-            found += [(view_of(self.tree.sessions[child]), child) for child in view.transcript.children]
+            new = [child for child in view.transcript.children if child not in seen]
+            seen.update(new)
+            found += [(view_of(self.tree.sessions[child]), child) for child in new]
         return found
 
     # --- what may happen ---------------------------------------------------------------------------------------------
@@ -202,8 +206,10 @@ class Story:
                 self.answer(pick)
             case 15:
                 self.child(pick)
-            case 16:
+            case 16 if pick(2):
                 self.tell(Quiet())
+            case 16:
+                self.tell(AgentUser(content=(Text("told"),), agent_id=name))
             case _:
                 self.about(pick, where)
 
@@ -261,16 +267,18 @@ class Story:
 class Watcher:
     """One stream of a run into a strict client, reading when it is told to."""
 
-    def __init__(self, story: Story, run: Run, client: Client, position: int, head: list[wire.Event]) -> None:
+    def __init__(
+        self, story: Story, run: Run, client: Client, position: int, head: list[wire.Event], cursor: bool = False
+    ) -> None:
         self.story = story
         self.run = run
         self.client = client.stream()
         self.position = position
-        self.frames = Frames(1, position)
+        self.frames = Frames(1, position if cursor else position - 1)
         self.ids: list[str] = []
         self.sent: list[dict[str, Any]] = []
         self.settled = -1  # the position after which it ended
-        self._show(self.frames.beside(head, position, whole=True))
+        self._show(self.frames.beside(head) if cursor else self.frames.upto(head, position))
 
     def _show(self, data: bytes) -> None:
         for cursor, event in frames(data):
@@ -290,21 +298,21 @@ class Watcher:
                 if run.follows:
                     view = story.views()[0][0]
                     if view.turn_id is None:
-                        self._show(self.frames.beside(run.settle(story.views()), self.position))
+                        self._show(self.frames.beside(run.settle(story.views())))
                     else:
                         run.follows, run.turn_id = False, view.turn_id
                         run.asked = any(each.requests for each, _ in story.views())
                         if not run.begun:
-                            self._show(self.frames.beside(run.begin(), self.position))
+                            self._show(self.frames.beside(run.begin()))
                     continue
                 if run.asked:
-                    self._show(self.frames.beside(run.park(story.views()), self.position))
+                    self._show(self.frames.beside(run.park(story.views())))
                 return
             if merged:
                 entries = merge(entries)
             self._show(self.frames.batch(run, entries))
-            self.position = self.frames.position if run.done or run.wants_snapshot else entries[-1].pos
+            self.position = entries[-1].pos
 
     def resync(self) -> None:
         self.position = self.story.position
-        self._show(self.frames.beside(self.run.resync(self.story.views()), self.position, whole=True))
+        self._show(self.frames.upto(self.run.resync(self.story.views()), self.position))
