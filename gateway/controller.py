@@ -460,6 +460,11 @@ class SessionController:
             self.roots[session_id] = tree.root_id
         return live
 
+    def give_up(self, live: Live) -> None:
+        """Leave a session that is not what the store says; whoever asks for it next gets it from there."""
+        self._forget(live)
+        self.tasks.start(live.close(), name=f"give up {live.tree.root_id}")
+
     def _forget(self, live: Live) -> None:
         self.live.pop(live.tree.root_id, None)
         for session_id in live.tree.sessions:

@@ -9,19 +9,22 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import structlog
 
 from gateway.agents import AgentConfig, AgentPort
+from gateway.checkpoints import Checkpoints
 from gateway.core import effects as fx
 from gateway.core import events as ev
-from gateway.core.errors import AgentUnavailable, GatewayError, StoreError
+from gateway.core.errors import AgentUnavailable, GatewayError, StoreError, Unstorable
 from gateway.core.ids import SessionId
 from gateway.core.inputs import (
+    Abort,
     AgentFact,
     AgentGone,
+    AgentText,
     GraceOver,
     Input,
     OfferExpired,
@@ -41,14 +44,26 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger("session")
 
-CHECKPOINT = 0.1  # seconds; an open part's text on disk is at most about twice as old
 QUIET = 0.2  # seconds without a word after which what is open outside a turn ends
 FULL = 4096  # waiting facts at which an agent's output is read no further
 RETRY = (0.05, 0.2, 1.0)  # seconds between tries to store what an agent told
 
 
+Batch: TypeAlias = list[tuple[SessionId, Input, asyncio.Future[Reply] | None]]
+
+
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def storable(fact: Input) -> Input:
+    """Text goes out before it is stored: what could not be stored at its part's end is replaced at the door."""
+    if type(fact) is AgentText and not fact.text.isascii():
+        try:
+            fact.text.encode()
+        except UnicodeEncodeError:
+            return msgspec.structs.replace(fact, text=fact.text.encode(errors="replace").decode())
+    return fact
 
 
 class Sink:
@@ -88,10 +103,10 @@ class Live:
         self.sink: Sink | None = None
         self.waiters: list[Waiter] = []
         self.draining: list[asyncio.Future[None]] = []
-        self.dirty: set[tuple[SessionId, str]] = set()
+        self.checkpoints = Checkpoints(owner.store)
+        self.careful = 0  # how many of the queue are decided one at a time
         self.touched = time.monotonic()
         self.heard = 0.0
-        self._checkpoint: asyncio.TimerHandle | None = None
         self._quiet: asyncio.TimerHandle | None = None
         self._timers: set[asyncio.TimerHandle] = set()
         self._loop = asyncio.get_running_loop()
@@ -123,7 +138,7 @@ class Live:
         for fact in facts:
             if isinstance(fact, AgentGone) and sink is not None and sink is self.sink:
                 self._drop_port()
-            self.queue.append((root_id, fact, None))
+            self.queue.append((root_id, storable(fact), None))
         self._pump()
 
     async def drained(self) -> None:
@@ -134,25 +149,34 @@ class Live:
 
     # --- decide, commit, apply, publish, answer, perform --------------------------------------------------------------
 
-    def _pump(self, taken: frozenset[str] = frozenset()) -> None:
+    def _pump(self) -> None:
         if self.working:
             return
         while self.queue and not self.closed:
-            batch = list(self.queue)
-            self.queue.clear()
-            if not self._decide(batch, taken):
+            # one at a time while something among them is at fault, else all that wait
+            batch = [self.queue.popleft()] if self.careful else list(self.queue)
+            if self.careful:
+                self.careful -= 1
+            else:
+                self.queue.clear()
+            if not self._decide(batch):
                 return
 
-    def _decide(
-        self, batch: list[tuple[SessionId, Input, asyncio.Future[Reply] | None]], taken: frozenset[str] = frozenset()
-    ) -> bool:
-        """Decide a batch. False if it has to wait for its commit."""
+    def _decide(self, batch: Batch, taken: frozenset[str] = frozenset()) -> bool:
+        """Decide a batch. False if it has to wait for its commit.
+
+        A fault of ours in one input must not cost the others: they are decided one by one then, and the guilty one
+        alone is refused.
+        """
         self.tree.policy = self.owner.policy(self.tree.root.info.agent)
-        decision = self.tree.decide([(s, i) for s, i, _ in batch], now_ms(), os.urandom(16), taken)
+        try:
+            decision = self.tree.decide([(s, i) for s, i, _ in batch], now_ms(), os.urandom(16), taken)
+        except Exception as fault:
+            self._fault(batch, fault)
+            return True
         durable = decision.durable
         if not durable:
-            self._finish(batch, decision)
-            return True
+            return self._finish(batch, decision)
         self.working = True
         commit = self.owner.store.commit(self._commit(decision, durable))
         commit.add_done_callback(lambda done: self._committed(batch, decision, taken, done))
@@ -174,7 +198,7 @@ class Live:
 
     def _committed(
         self,
-        batch: list[tuple[SessionId, Input, asyncio.Future[Reply] | None]],
+        batch: Batch,
         decision: Decision,
         taken: frozenset[str],
         done: asyncio.Future[None],
@@ -186,22 +210,39 @@ class Live:
         error = done.exception()
         if error is None:
             self.tries = 0
-            self._finish(batch, decision)
+            if not self._finish(batch, decision):
+                return
         elif isinstance(error, Taken) and error.id not in taken:
             # somebody else has this id: the same inputs again, with that known
             if not self._decide(batch, taken | {error.id}):
                 return
+        elif isinstance(error, Unstorable):
+            self._fault(batch, error)
         else:
             self._failed(batch, error)
             return
         self._pump()
 
-    def _failed(
-        self, batch: list[tuple[SessionId, Input, asyncio.Future[Reply] | None]], error: BaseException
-    ) -> None:
+    def _fault(self, batch: Batch, fault: BaseException) -> None:
+        """One of these inputs cannot be decided or stored, ever. Nothing changed yet."""
+        if len(batch) > 1:
+            self.queue.extendleft(reversed(batch))
+            self.careful = len(batch)
+            return
+        [(session_id, item, _)] = batch
+        _log.error("input refused", session=session_id, input=type(item).__name__, exc_info=fault)
+        told = fault if isinstance(fault, GatewayError) else GatewayError(f"a fault of the gateway: {fault!r}")
+        self._refuse(batch, told)
+
+    def _failed(self, batch: Batch, error: BaseException) -> None:
         """Nothing was stored, nothing changed. Callers are told; facts have none, so they are decided again."""
         told = error if isinstance(error, GatewayError) else StoreError(f"the change could not be stored: {error}")
         self._refuse(batch, told)
+        turn_id = self.tree.root.state.turn_id
+        if turn_id is not None and self.port is not None and any(isinstance(item, Abort) for _, item, _ in batch):
+            # the one effect without its event: with a full disk, too, a person can stop an agent that works on. Its
+            # word on it is a fact, and comes into the history when that can be written again.
+            self.port.perform(fx.CancelTurn(turn_id))
         facts = [entry for entry in batch if entry[2] is None]
         self.queue.extendleft(reversed(facts))
         _log.error("commit failed", session=self.tree.root_id, error=str(error), facts=len(facts), tries=self.tries)
@@ -217,12 +258,42 @@ class Live:
         self._pump()
 
     @staticmethod
-    def _refuse(batch: Sequence[tuple[SessionId, Input, asyncio.Future[Reply] | None]], error: BaseException) -> None:
+    def _refuse(batch: Batch, error: BaseException) -> None:
         for _, _, future in batch:
             if future is not None and not future.done():
                 future.set_exception(error)
 
-    def _finish(self, batch: list[tuple[SessionId, Input, asyncio.Future[Reply] | None]], decision: Decision) -> None:
+    def _finish(self, batch: Batch, decision: Decision) -> bool:
+        """Apply, publish, answer, perform. False if this session had to be given up."""
+        try:
+            self._apply(decision)
+        except Exception as fault:
+            # stored, but not applied: memory and store disagree, and the store is the truth
+            _log.error("session given up, to be loaded again", session=self.tree.root_id, exc_info=fault)
+            self._refuse(batch, GatewayError(f"a fault of the gateway, the session is loaded again: {fault!r}"))
+            self.owner.give_up(self)
+            return False
+        for (_, item, future), reply in zip(batch, decision.replies, strict=True):
+            if future is None:
+                if isinstance(reply, GatewayError):
+                    _log.warning("fact ignored", session=self.tree.root_id, fact=type(item).__name__, why=reply.message)
+            elif not future.done():
+                if isinstance(reply, GatewayError):
+                    future.set_exception(reply)
+                else:
+                    future.set_result(reply)
+        for effect in decision.effects:
+            self._perform(effect)
+        self._schedule()
+        if self.draining and len(self.queue) < FULL // 2:
+            waiting, self.draining = self.draining, []
+            for one in waiting:
+                if not one.done():
+                    one.set_result(None)
+        return True
+
+    def _apply(self, decision: Decision) -> None:
+        """Change, and show it."""
         tree, more = self.tree, False
         items: list[tuple[ev.Record, SessionInfo, Pending | None]] = []
         for record in decision.records:
@@ -231,37 +302,20 @@ class Live:
                 session = tree.sessions[record.session_id]
                 session.apply(record)
                 items.append((record, session.info, None))
-                self.dirty.add((record.session_id, event.part_id))
+                self.checkpoints.add(record.session_id, event.part_id, event.text)
                 continue
             more = True
             tree.apply((record,))
             items.append((record, *tree.context(record)))
             if type(event) is ev.PartEnded:
-                self.dirty.discard((record.session_id, event.part_id))
+                self.checkpoints.end(event.part_id)
             elif type(event) is ev.SessionCreated:
                 self.owner.roots[record.session_id] = tree.root_id
         if items:
             self.owner.log.publish(items)
-        for (_, item, future), reply in zip(batch, decision.replies, strict=True):
-            if future is None:
-                if isinstance(reply, GatewayError):
-                    _log.warning("fact ignored", session=tree.root_id, fact=type(item).__name__, why=reply.message)
-            elif not future.done():
-                if isinstance(reply, GatewayError):
-                    future.set_exception(reply)
-                else:
-                    future.set_result(reply)
-        for effect in decision.effects:
-            self._perform(effect)
         if more:
             self.touched = time.monotonic()
             self._check()
-        self._schedule()
-        if self.draining and len(self.queue) < FULL // 2:
-            waiting, self.draining = self.draining, []
-            for one in waiting:
-                if not one.done():
-                    one.set_result(None)
 
     # --- those who wait --------------------------------------------------------------------------------------------
 
@@ -354,24 +408,10 @@ class Live:
         self._timers.add(handle)
 
     def _schedule(self) -> None:
-        if self.dirty and self._checkpoint is None:
-            self._checkpoint = self._loop.call_later(CHECKPOINT, self._write_checkpoint)
         if self._quiet is None and any(
             s.state.step is not None and s.state.turn is TurnState.IDLE for s in self.tree.sessions.values()
         ):
             self._quiet = self._loop.call_later(QUIET, self._end_quiet)
-
-    def _write_checkpoint(self) -> None:
-        self._checkpoint = None
-        texts = []
-        for session_id, part_id in self.dirty:
-            session = self.tree.sessions.get(session_id)
-            part = session.transcript.part(part_id) if session is not None else None
-            if part is not None and hasattr(part, "text"):
-                texts.append((session_id, part_id, part.text))
-        self.dirty.clear()
-        if texts and not self.closed:
-            self.owner.store.checkpoint(texts).add_done_callback(_checkpointed)
 
     def _end_quiet(self) -> None:
         self._quiet = None
@@ -384,7 +424,7 @@ class Live:
 
     def idle(self) -> bool:
         """Nothing runs, waits or is asked: it may leave the memory."""
-        return not (self.working or self.queue or self.waiters or self.dirty or self.tree.busy)
+        return not (self.working or self.queue or self.waiters or self.tree.busy) and self.checkpoints.idle
 
     def stop_agent(self) -> None:
         """The agent has had nothing to do for long."""
@@ -404,7 +444,8 @@ class Live:
         port, self.port = self.port, None
         if self.sink is not None:
             self.sink.closed = True
-        for handle in (self._checkpoint, self._quiet, *self._timers):
+        self.checkpoints.close()
+        for handle in (self._quiet, *self._timers):
             if handle is not None:
                 handle.cancel()
         gone = StoreError("the session was closed")
@@ -416,8 +457,3 @@ class Live:
                 one.set_result(None)
         if port is not None:
             await port.close()
-
-
-def _checkpointed(done: asyncio.Future[None]) -> None:
-    if not done.cancelled() and (error := done.exception()) is not None:
-        _log.warning("checkpoint failed", error=str(error))

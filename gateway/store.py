@@ -30,7 +30,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from gateway import migrations
-from gateway.core.errors import StoreError
+from gateway.core.errors import StoreError, Unstorable
 from gateway.core.events import Record
 from gateway.core.ids import SessionId
 from gateway.core.model import SessionInfo, Source
@@ -204,9 +204,10 @@ class Store:
         """Store it whole. The future raises Taken, or StoreError; then nothing of it is stored."""
         return self._put(f"a commit of {commit.root_id}", lambda: rows_of(commit))
 
-    def checkpoint(self, texts: Sequence[tuple[SessionId, str, str]]) -> asyncio.Future[None]:
-        """Keep the text so far of open parts: (session, part, whole text)."""
-        return self._put("checkpoints", lambda: {UPSERT_CHECKPOINT: [(part, text, s) for s, part, text in texts]})
+    def checkpoint(self, pieces: Sequence[tuple[SessionId, str, int, str]]) -> asyncio.Future[None]:
+        """Keep more text of open parts: (session, part, characters before this piece, the piece)."""
+        rows = [(part, start, text, session) for session, part, start, text in pieces]
+        return self._put("checkpoints", lambda: {UPSERT_CHECKPOINT: rows})
 
     def save_snapshot(self, items: Sequence[tuple[SessionId, int, bytes]]) -> asyncio.Future[None]:
         """Keep (session, seq, bytes): loading begins there. An older one than the stored one is dropped."""
@@ -220,7 +221,7 @@ class Store:
             try:
                 job.rows = rows()
             except (TypeError, ValueError, msgspec.MsgspecError) as error:
-                job.error = StoreError(f"{what} cannot be encoded: {error}")
+                job.error = Unstorable(f"{what} cannot be encoded: {error}")
         if job.error is None:
             self._writer.jobs.put(job)
         else:
@@ -238,8 +239,11 @@ class Store:
         found = select(checkpoints.c.part_id, checkpoints.c.text).join(
             sessions, sessions.c.id == checkpoints.c.session_id
         )
-        rows = await self._rows(found.where(sessions.c.root_id == root_id))
-        return {part: text for part, text in rows}
+        rows = await self._rows(found.where(sessions.c.root_id == root_id).order_by(checkpoints.c.start))
+        texts: dict[str, list[str]] = {}
+        for part, text in rows:
+            texts.setdefault(part, []).append(text)
+        return {part: "".join(pieces) for part, pieces in texts.items()}
 
     async def sessions(
         self,

@@ -91,9 +91,11 @@ def _upsert_alias() -> ClauseElement:
 
 def _upsert_checkpoint() -> ClauseElement:
     """Nothing for a session that is not (or no more) there: a late one leaves no orphan."""
-    row = select(bindparam("part_id"), sessions.c.id, bindparam("text")).where(sessions.c.id == bindparam("session_id"))
-    new = insert(checkpoints).from_select(["part_id", "session_id", "text"], row)
-    return new.on_conflict_do_update(index_elements=["part_id"], set_={"text": new.excluded.text})
+    row = select(bindparam("part_id"), bindparam("start"), sessions.c.id, bindparam("text")).where(
+        sessions.c.id == bindparam("session_id")
+    )
+    new = insert(checkpoints).from_select(["part_id", "start", "session_id", "text"], row)
+    return new.on_conflict_do_update(index_elements=["part_id", "start"], set_={"text": new.excluded.text})
 
 
 def _upsert_snapshot() -> ClauseElement:
@@ -117,7 +119,7 @@ UPSERT_SESSION = Statement(_upsert_session(), "id root_id parent_id cwd title cr
 INSERT_EVENT = Statement(insert(events).values({c.name: bindparam(c.name) for c in events.c}), "session_id seq body")
 INSERT_ID = Statement(insert(ids).values(id=bindparam("id"), session_id=bindparam("session_id")), "id session_id")
 UPSERT_ALIAS = Statement(_upsert_alias(), "kind alias session_id", exact=True)
-UPSERT_CHECKPOINT = Statement(_upsert_checkpoint(), "part_id text session_id")
+UPSERT_CHECKPOINT = Statement(_upsert_checkpoint(), "part_id start text session_id")
 UPSERT_SNAPSHOT = Statement(_upsert_snapshot(), "seq body session_id")
 END_PART = Statement(delete(checkpoints).where(checkpoints.c.part_id == bindparam("part")), "part")
 SET_BUSY = Statement(_set_busy(), "is_busy root is_busy")

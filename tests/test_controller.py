@@ -15,7 +15,7 @@ from gateway.core import events as ev
 from gateway.core.content import Text
 from gateway.core.errors import AgentError, Conflict, GatewayError, NotFound, StoreError
 from gateway.core.ids import MessageId, SessionId
-from gateway.core.inputs import AgentAsk, AgentGone, AgentText, PromptEnded, SteerVerdict
+from gateway.core.inputs import AgentAsk, AgentFact, AgentGone, AgentText, AgentTitle, PromptEnded, SteerVerdict
 from gateway.core.model import Error, Option, Selected
 from gateway.core.transcript import StepItem, TextPart, UserItem
 from gateway.core.turn import TurnState
@@ -402,3 +402,75 @@ async def test_ensure_is_one_session_for_all_who_ask_at_once(tmp_path: Path) -> 
     async with gateway(tmp_path, Farm()) as c:
         found = await asyncio.gather(*(c.ensure("thread", "t-1", cwd="/w") for _ in range(5)))
         assert len(set(found)) == 1 and len(await c.sessions()) == 1
+
+
+class Odd(AgentFact, frozen=True, kw_only=True):
+    """A fact that no handler knows: a fault of ours."""
+
+
+async def test_a_faulty_input_costs_the_others_nothing(tmp_path: Path) -> None:
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm) as c:
+        info = await c.create(cwd="/w")
+        first = await c.submit(info.id, words("go"))
+        await until(c, info.id, ev.MessageDelivered)
+        prompt = farm.port.last(fx.OfferPrompt)
+        assert isinstance(prompt, fx.OfferPrompt)
+        waiting = asyncio.gather(c.submit(info.id, words("next")), return_exceptions=True)
+        await asyncio.sleep(0)  # its commit is on the way: what follows is one batch
+        farm.port.tell(
+            AgentText(role="agent", text="before ", agent_id="msg_1"),
+            Odd(),
+            AgentText(role="agent", text="lone \ud800", agent_id="msg_2"),
+            AgentTitle(title="\ud800"),  # cannot be stored
+            AgentText(role="agent", text="after", agent_id="msg_3"),
+            PromptEnded(offer_id=prompt.offer_id, outcome="end_turn"),
+        )
+        settled = await c.wait(info.id, first.message_id, timeout=5)
+        [second] = await waiting
+        assert settled.outcome == "end_turn" and not isinstance(second, BaseException)
+        texts = [line for line in await told(c, info.id) if line.startswith("agent")]
+        assert texts == ["agent: before ", "agent: lone ?", "agent: after"]
+
+
+async def test_with_a_full_disk_an_agent_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm) as c:
+        info = await c.create(cwd="/w")
+        admission = await c.submit(info.id, words("go"))
+        await until(c, info.id, ev.MessageDelivered)
+        real = c.store.commit
+
+        def full(commit: Any) -> asyncio.Future[None]:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            future.set_exception(StoreError("the disk is full"))
+            return future
+
+        monkeypatch.setattr(c.store, "commit", full)
+        with pytest.raises(StoreError, match="disk is full"):
+            await c.abort(info.id)
+        assert isinstance(farm.port.last(fx.CancelTurn), fx.CancelTurn)
+        monkeypatch.setattr(c.store, "commit", real)
+        prompt = farm.port.last(fx.OfferPrompt)
+        assert isinstance(prompt, fx.OfferPrompt)
+        farm.port.tell(PromptEnded(offer_id=prompt.offer_id, outcome="cancelled"))
+        assert (await c.wait(info.id, admission.message_id, timeout=5)).outcome == "cancelled"
+
+
+async def test_a_change_that_cannot_be_applied_gives_the_session_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    farm = Farm()
+    async with gateway(tmp_path, farm) as c:
+        info = await c.create(cwd="/w")
+
+        def broken(*_: object) -> None:
+            raise RuntimeError("a fault of ours")
+
+        live = c.live[info.id]
+        monkeypatch.setattr(live.tree, "apply", broken)
+        with pytest.raises(GatewayError, match="loaded again"):
+            await c.submit(info.id, words("go"), message_id=MessageId("msg_1"))
+        settled = await c.wait(info.id, MessageId("msg_1"), timeout=5)  # it was stored, so it runs
+        assert settled.outcome == "end_turn" and c.live[info.id] is not live
+        assert farm.prompts == [["go"]]

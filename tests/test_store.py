@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sqlalchemy import create_engine
 
 from gateway import migrations
-from gateway.core.errors import StoreError
+from gateway.core.errors import StoreError, Unstorable
 from gateway.core.events import AgentUpdated, MessageHeld, PartEnded, PlanUpdated, Record, SessionUpdated
 from gateway.core.ids import MessageId, PartId, SessionId, StepId
 from gateway.core.model import By, SessionInfo, Source
@@ -162,8 +162,9 @@ async def test_loading_begins_at_the_newest_snapshot(store: Store) -> None:
 async def test_checkpoints_are_of_open_parts(store: Store) -> None:
     child = SessionId("ses_child")
     await store.commit(Commit(ROOT, (record(1),), (info(), info(child, root=ROOT, parent=ROOT))))
-    await store.checkpoint([(ROOT, "prt_1", "a"), (child, "prt_2", "b")])
-    await store.checkpoint([(ROOT, "prt_1", "ab"), (OTHER, "prt_3", "of nobody")])
+    await store.checkpoint([(ROOT, "prt_1", 0, "a"), (child, "prt_2", 0, "b")])
+    await store.checkpoint([(ROOT, "prt_1", 1, "?"), (OTHER, "prt_3", 0, "of nobody")])
+    await store.checkpoint([(ROOT, "prt_1", 1, "b")])  # the same piece again replaces it
     assert await store.checkpoints(ROOT) == {"prt_1": "ab", "prt_2": "b"}
     await store.commit(commit(ROOT, 2, ended_parts=("prt_1",)))
     assert await store.checkpoints(ROOT) == {"prt_2": "b"}
@@ -253,7 +254,7 @@ async def test_deleting_leaves_only_claims(store: Store) -> None:
     claims, alias = (("msg_1", ROOT),), (("agent", "a", ROOT),)
     await store.commit(commit(ROOT, 1, 2, claims=claims, aliases=alias))
     await store.commit(commit(OTHER, 1))
-    await store.checkpoint([(ROOT, "prt_1", "x")])
+    await store.checkpoint([(ROOT, "prt_1", 0, "x")])
     await store.save_snapshot([(ROOT, 1, b"x")])
     await store.commit(commit(ROOT, 3, deleted=(ROOT,)))
     assert await store.load(ROOT) == ()
@@ -328,7 +329,7 @@ async def test_what_cannot_be_encoded_is_an_error_of_that_commit(store: Store) -
     found = await outcomes(
         store.commit(Commit(ROOT, (bad,))), store.commit(surrogate), store.commit(huge), store.commit(commit(ROOT, 1))
     )
-    assert found == [StoreError, StoreError, StoreError, None]
+    assert found == [Unstorable, Unstorable, StoreError, None]
 
 
 Story = list[tuple[int, int, int | None, int | None, bool]]

@@ -36,6 +36,13 @@ class StoreError(GatewayError):
     status = 503
 
 
+class Unstorable(StoreError):
+    """Something that cannot be written down as it is (a lone surrogate in a text): trying again does not help."""
+
+    code = "unstorable"
+    status = 500
+
+
 class NotFound(ClientError):
     code = "not_found"
     status = 404

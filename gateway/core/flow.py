@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from gateway.core import events as ev
-from gateway.core import inbox
+from gateway.core import ids, inbox
 from gateway.core.content import Content, text_of
 from gateway.core.effects import (
     AnswerAgent,
@@ -310,12 +310,12 @@ def configure(d: Draft, node: Node) -> None:
 
 
 def parts_for(d: Draft, node: Node, count: int, given: tuple[str, ...] = ()) -> tuple[PartId, ...]:
-    """``count`` rising part ids, the given ones first where they rise."""
+    """``count`` rising part ids: the given ones where they have the layout and rise, else minted."""
     found: list[PartId] = []
     last = ""
     for index in range(count):
         value = given[index] if index < len(given) else ""
-        if not value.startswith("prt") or value <= last:
+        if not ids.is_ascending(value, "prt") or value <= last:
             value = d.part_id(node, last=last)
         found.append(PartId(value))
         last = value

@@ -61,6 +61,8 @@ def after(previous: str, candidate: str) -> str:
     for ch in tail:
         n = n * 62 + BASE62.index(ch)
     n += 1
+    if n == 62**_SUFFIX:
+        return previous + "0"  # no room in the layout: a longer one still sorts after it
     out = []
     for _ in range(_SUFFIX):
         n, digit = divmod(n, 62)

@@ -66,6 +66,7 @@ checkpoints = Table(
     "checkpoints",
     metadata,
     Column("part_id", String, primary_key=True),
+    Column("start", Integer, primary_key=True),  # characters of the part before this piece
     Column("session_id", String, nullable=False),
     Column("text", String, nullable=False),
 )

@@ -56,6 +56,7 @@ def upgrade() -> None:
     op.create_table(
         "checkpoints",
         sa.Column("part_id", sa.String, primary_key=True),
+        sa.Column("start", sa.Integer, primary_key=True),
         sa.Column("session_id", sa.String, nullable=False),
         sa.Column("text", sa.String, nullable=False),
     )
