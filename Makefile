@@ -12,7 +12,7 @@ CLIENTS := tests/clients
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input --root-user-action=ignore
 LOCK := $(UV) pip compile -q --generate-hashes --no-header --no-emit-index-url --python-version 3.11
 
-.PHONY: install install-dev clients serve test check lock bench smoke clean
+.PHONY: install install-dev needs clients serve test check lock bench smoke clean
 .DELETE_ON_ERROR:
 
 install: $(VENV)/.installed
@@ -20,7 +20,7 @@ install: $(VENV)/.installed
 serve: install
 	$(BIN)/trunkline serve --data .trunkline $(ARGS)
 
-test: install-dev clients
+test: needs install-dev clients
 	$(BIN)/python -m pytest $(ARGS)
 
 check: install-dev
@@ -56,6 +56,10 @@ $(VENV)/.installed: $(VENV)/.python requirements.lock requirements-build.lock py
 $(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.lock
 	$(PIP) --require-hashes -r requirements-dev.lock
 	@touch $@
+
+# Node, tmux, Chromium, Caddy: installed where that is possible, else named.
+needs:
+	@tests/needs.sh
 
 clients:
 	@if [ -f $(CLIENTS)/package.json ]; then $(MAKE) --no-print-directory $(CLIENTS)/node_modules/.installed; fi

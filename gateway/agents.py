@@ -5,13 +5,20 @@ The port performs effects without ever being awaited, and tells facts to its ``S
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from gateway.core.effects import AnyEffect
 from gateway.core.inputs import AgentFact
 from gateway.core.model import SessionInfo
+
+
+def not_a_boolean(model: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
+    """For a validator of all fields, before: pydantic takes ``true`` where a number is wanted for 1."""
+    if isinstance(value, bool) and model.model_fields[str(info.field_name)].annotation is not bool:
+        raise ValueError(f"should not be {str(value).lower()}")
+    return value
 
 
 class AgentConfig(BaseModel):
@@ -35,6 +42,11 @@ class AgentConfig(BaseModel):
     steer_timeout: float = Field(default=30.0, gt=0, description="seconds for a steer's verdict")
     cancel_grace: float = Field(default=10.0, gt=0, description="seconds from cancel to kill")
     idle_stop: float = Field(default=600.0, gt=0, description="seconds without a turn after which it is stopped")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_booleans(cls, value: Any, info: ValidationInfo) -> Any:
+        return not_a_boolean(cls, value, info)
 
 
 class Sink(Protocol):

@@ -17,10 +17,11 @@ from adapters.acp.routes import router as acp_router
 from adapters.agui import routes as agui
 from adapters.opencode import routes as opencode
 from adapters.opencode.errors import error_response as opencode_error
-from gateway.controller import Options, SessionController
+from gateway.controller import SessionController
 from gateway.http_errors import Errors, Renderer, install, render_default
 from gateway.log import SessionLog
 from gateway.metrics import MeasuredStore, Metrics
+from gateway.residents import Options
 from gateway.security import HEALTH, Guard
 from gateway.settings import Settings
 

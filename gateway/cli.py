@@ -133,7 +133,11 @@ def agents(config: Config = None, agent: Agent = None) -> None:
 
     from adapters.acp.agent import probe
     from gateway.agent_report import report
+    from gateway.logging import configure
 
+    # The report says what matters of an agent; warnings above it only for who asks for them.
+    level = settings.log_level if "log_level" in settings.model_fields_set else "error"
+    configure(level, settings.log_format, settings.named_tokens().values())
     if not report(settings, probe, sys.stdout):
         raise typer.Exit(1)
 

@@ -24,8 +24,9 @@ from gateway.settings import Settings
 CONFIG_NAME = "trunkline.toml"
 PREFIX = "TRUNKLINE_"
 
-# Not settings: what Kubernetes sets for a Service named "trunkline", and what is meant for the demo agent.
-FOREIGN_ENV = re.compile(r"TRUNKLINE_(SERVICE_(HOST|PORT.*)|PORT_\d+_.*|DEMO_.*)")
+# Not settings: what Kubernetes sets for a Service named "trunkline", what is meant for the demo agent, and what the
+# descendants of an agent have (adapters/acp/reaper.py), should one of them be a gateway.
+FOREIGN_ENV = re.compile(r"TRUNKLINE_(SERVICE_(HOST|PORT.*)|PORT_\d+_.*|DEMO_.*|AGENT_ID)")
 FOREIGN_PORT = re.compile(r"(tcp|udp|sctp)://")
 
 # A wrong value of these is shown; any other may be, or hold, a secret.
@@ -225,7 +226,7 @@ def _line(detail: ErrorDetails, layers: list[_Layer]) -> str:
         return f"{_place(path, layers)}: unknown key{_hint(str(path[-1]), fields)}"
     text = _sentence(detail)
     value = detail.get("input")
-    if len(path) == 1 and path[0] in SHOWN and isinstance(value, (str, int, float)):
+    if len(path) == 1 and path[0] in SHOWN and isinstance(value, (str, int, float)) and not isinstance(value, bool):
         text = f"{value!r}: {text}"
     return f"{_place(path, layers)}: {text}"
 

@@ -7,10 +7,11 @@ A protocol that has its own form of errors registers a ``Renderer`` for its path
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.core.errors import (
@@ -24,6 +25,8 @@ from gateway.core.errors import (
     TooLarge,
     Unauthorized,
 )
+
+_log = structlog.get_logger("http")
 
 
 class MethodNotAllowed(ClientError):
@@ -94,6 +97,12 @@ def install(app: FastAPI, errors: Errors) -> None:
         # The text of a foreign error may hold anything; it goes to the log (by the server), not to the client.
         return errors.render(request, GatewayError("internal error; the gateway's log has the details"))
 
+    async def left(request: Request, error: Exception) -> Response:
+        """The client went away while it wrote its request: nobody reads this, and nothing is wrong here."""
+        _log.debug("client left", method=request.method, path=request.scope["path"])
+        return Response(status_code=400)
+
+    app.add_exception_handler(ClientDisconnect, left)
     app.add_exception_handler(GatewayError, ours)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(RequestValidationError, invalid)

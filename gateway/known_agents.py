@@ -55,7 +55,7 @@ KNOWN: Mapping[str, KnownAgent] = {
             *("OPENCODE_*", "ANTHROPIC_*", "OPENAI_*", "GEMINI_*", "GOOGLE_*", "OPENROUTER_API_KEY", "GROQ_API_KEY"),
             *("MISTRAL_API_KEY", "XAI_API_KEY", "DEEPSEEK_API_KEY", "GITHUB_TOKEN", "AWS_*", "AZURE_*", *NPM_ENV),
         ),
-        node=18,
+        node=20,
         credentials="set your provider's key (as ANTHROPIC_API_KEY), or log in with: npx -y opencode-ai auth login",
     ),
     "demo": KnownAgent(

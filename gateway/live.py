@@ -24,7 +24,6 @@ from gateway.core.inputs import (
     Abort,
     AgentFact,
     AgentGone,
-    AgentText,
     GraceOver,
     Input,
     OfferExpired,
@@ -37,15 +36,15 @@ from gateway.core.model import Error, Pending, SessionInfo
 from gateway.core.replies import Reply
 from gateway.core.tree import Decision, Tree, claims
 from gateway.core.turn import TurnState
+from gateway.sink import FULL, Sink, storable
 from gateway.store_writer import Commit, Taken
 
 if TYPE_CHECKING:
-    from gateway.controller import SessionController
+    from gateway.residents import Residents
 
 _log = structlog.get_logger("session")
 
 QUIET = 0.2  # seconds without a word after which what is open outside a turn ends
-FULL = 4096  # waiting facts at which an agent's output is read no further
 RETRY = (0.05, 0.2, 1.0)  # seconds between tries to store what an agent told
 
 
@@ -56,34 +55,6 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def storable(fact: Input) -> Input:
-    """Text goes out before it is stored: what could not be stored at its part's end is replaced at the door."""
-    if type(fact) is AgentText and not fact.text.isascii():
-        try:
-            fact.text.encode()
-        except UnicodeEncodeError:
-            return msgspec.structs.replace(fact, text=fact.text.encode(errors="replace").decode())
-    return fact
-
-
-class Sink:
-    """Where one agent port tells its facts. Closed, it is deaf: a port that was given up says nothing any more."""
-
-    def __init__(self, live: "Live") -> None:
-        self._live = live
-        self.closed = False
-
-    def __call__(self, facts: Sequence[AgentFact], /) -> None:
-        if not self.closed:
-            self._live.tell(facts, self)
-
-    def full(self) -> bool:
-        return not self.closed and len(self._live.queue) >= FULL
-
-    async def drained(self) -> None:
-        await self._live.drained()
-
-
 class Waiter(msgspec.Struct):
     check: Callable[[], object | None]
     future: asyncio.Future[Any]
@@ -92,7 +63,7 @@ class Waiter(msgspec.Struct):
 class Live:
     """See the module. ``queue`` holds (session, input, who waits for the reply)."""
 
-    def __init__(self, owner: "SessionController", tree: Tree) -> None:
+    def __init__(self, owner: "Residents", tree: Tree) -> None:
         self.owner = owner
         self.tree = tree
         self.queue: deque[tuple[SessionId, Input, asyncio.Future[Reply] | None]] = deque()

@@ -180,6 +180,10 @@ class SessionLog:
         self._subscribers.add(subscription)
         return subscription
 
+    def after(self, pos: int) -> list[Entry] | None:
+        """What was published after a position; None if the tail does not have all of it any more."""
+        return self._tail[pos - self._first() :] if self._first() <= pos <= self.position else None
+
     def close(self) -> None:
         """End every subscription."""
         for subscription in list(self._subscribers):

@@ -11,6 +11,7 @@ import uvicorn
 import uvloop
 
 from gateway.app import create_app
+from gateway.heads import BoundedHeads
 from gateway.settings import Settings
 
 # Streams end at once at a shutdown; this is for requests that wait for a turn. In seconds.
@@ -87,7 +88,7 @@ async def _serve(settings: Settings, sock: socket.socket) -> None:
     app = create_app(settings)
     config = uvicorn.Config(
         app,
-        http="httptools",
+        http=BoundedHeads,
         # The other implementation is the deprecated one. A message over max_body is answered by the ACP adapter and the
         # connection lives; past twice that it ends. Deflate costs more than it saves on short frames.
         ws="websockets-sansio",

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from gateway.agents import AgentConfig
+from gateway.agents import AgentConfig, not_a_boolean
 
 AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -105,6 +105,11 @@ class Settings(BaseSettings):
     def first_agent(self) -> str:
         """The default agent: the one that was set, else the first configured."""
         return self.default_agent or next(iter(self.agents), "demo")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_booleans(cls, value: Any, info: ValidationInfo) -> Any:
+        return not_a_boolean(cls, value, info)
 
     @field_validator("workspace", mode="before")
     @classmethod

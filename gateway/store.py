@@ -44,6 +44,7 @@ from gateway.store_writer import (
     Statement,
     Writer,
     alias_of,
+    deletions,
     owner_of,
     rows_of,
 )
@@ -300,6 +301,12 @@ class Store:
         """Roots whose last commit was ``busy``, oldest first."""
         rows = await self._rows(select(sessions.c.id).where(sessions.c.busy).order_by(sessions.c.n))
         return [SessionId(row[0]) for row in rows]
+
+    async def deleted(self) -> list[tuple[SessionId, str, int]]:
+        """The sessions that were deleted last, newest first: id, cwd and when (ms)."""
+        rows = await self._rows(deletions())
+        told = [(key.split(".", 2), cwd) for key, cwd in rows]
+        return [(SessionId(id), cwd, int(at)) for (_, at, id), cwd in told]
 
     async def _rows(self, found: Any) -> Sequence[Any]:
         return await self._read(lambda connection: connection.execute(found).all())

@@ -18,6 +18,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     func,
+    literal_column,
     select,
     update,
 )
@@ -28,11 +29,13 @@ from gateway.core.errors import StoreError
 from gateway.core.events import Record
 from gateway.core.ids import SessionId
 from gateway.core.model import SessionInfo
-from gateway.migrations.schema import aliases, checkpoints, events, ids, sessions, snapshots
+from gateway.migrations.schema import aliases, checkpoints, events, ids, meta, sessions, snapshots
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
+DELETED = "deleted."  # of keys in ``meta``: and the time in 15 digits, a dot, the session's id. The value: its cwd
+DELETIONS = 500  # so many are told of
 
 
 class Taken(Exception):
@@ -115,6 +118,28 @@ def _set_busy() -> ClauseElement:
     return update(sessions).values(busy=busy).where(sessions.c.id == bindparam("root"), sessions.c.busy != busy)
 
 
+def _tell_deleted() -> ClauseElement:
+    """A row of ``meta`` that outlives its session: DELETED + time + id → its directory."""
+    row = select(bindparam("note"), sessions.c.cwd).where(sessions.c.id == bindparam("gone"))
+    new = insert(meta).from_select(["key", "value"], row)
+    return new.on_conflict_do_nothing()
+
+
+def _deletions() -> Select[tuple[str]]:
+    mine = meta.c.key.between(literal_column(f"'{DELETED}'"), literal_column(f"'{DELETED}~'"))
+    return select(meta.c.key).where(mine)
+
+
+def deletions() -> Select[tuple[str, str]]:
+    """The newest first."""
+    return _deletions().add_columns(meta.c.value).order_by(meta.c.key.desc())
+
+
+def _trim_deletions() -> ClauseElement:
+    past = _deletions().order_by(meta.c.key.desc()).limit(literal_column("-1")).offset(literal_column(str(DELETIONS)))
+    return delete(meta).where(meta.c.key.in_(past))
+
+
 UPSERT_SESSION = Statement(_upsert_session(), "id root_id parent_id cwd title created updated archived info")
 INSERT_EVENT = Statement(insert(events).values({c.name: bindparam(c.name) for c in events.c}), "session_id seq body")
 INSERT_ID = Statement(insert(ids).values(id=bindparam("id"), session_id=bindparam("session_id")), "id session_id")
@@ -123,6 +148,8 @@ UPSERT_CHECKPOINT = Statement(_upsert_checkpoint(), "part_id start text session_
 UPSERT_SNAPSHOT = Statement(_upsert_snapshot(), "seq body session_id")
 END_PART = Statement(delete(checkpoints).where(checkpoints.c.part_id == bindparam("part")), "part")
 SET_BUSY = Statement(_set_busy(), "is_busy root is_busy")
+TELL_DELETED = Statement(_tell_deleted(), "note gone")
+TRIM_DELETIONS = Statement(_trim_deletions(), "")
 DELETES = tuple(
     Statement(delete(column.table).where(column == bindparam("session")), "session")
     for column in (
@@ -144,6 +171,8 @@ ORDER = (
     UPSERT_SNAPSHOT,
     END_PART,
     SET_BUSY,
+    TELL_DELETED,
+    TRIM_DELETIONS,
     *DELETES,
 )
 
@@ -189,6 +218,9 @@ def rows_of(commit: Commit) -> dict[Statement, list[Row]]:
     if commit.deleted:
         gone: list[Row] = [(session,) for session in commit.deleted]
         rows.update((statement, gone) for statement in DELETES)
+        at = max((record.at for record in commit.records), default=0)
+        rows[TELL_DELETED] = [(f"{DELETED}{at:015d}.{session}", session) for session in commit.deleted]
+        rows[TRIM_DELETIONS] = [()]
     return rows
 
 

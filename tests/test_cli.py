@@ -1,6 +1,7 @@
 """The command as people run it: real processes."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from adapters.acp.demo import FLAGS
+from adapters.acp.demo_turns import COMMANDS
+from gateway.agents import AgentConfig
+from gateway.known_agents import KNOWN, missing
 
 ROOT = Path(__file__).resolve().parent.parent
 TRUNKLINE = [sys.executable, "-m", "gateway"]
@@ -114,6 +120,31 @@ def test_the_demo_agent_gets_its_flags(tmp_path: Path) -> None:
     assert done.returncode == 2 and "--bogus" in done.stderr
 
 
+def test_the_demo_agents_help(tmp_path: Path) -> None:
+    for arguments in (["demo-agent", "--help"], ["demo-agent", "--steer", "-h"]):
+        done = run(tmp_path, *arguments)
+        assert done.returncode == 0 and done.stderr == ""
+        commands = re.findall(r"^  ([a-z]+) ", done.stdout, re.MULTILINE)
+        assert commands == COMMANDS
+        assert all(flag in done.stdout for flag in FLAGS)
+
+
+def test_node_is_said_for_each_agent_alike(tmp_path: Path) -> None:
+    """The error for a missing npx and the one for an old Node name the same versions, which are the README's."""
+    (tmp_path / "bin").mkdir()
+    node = tmp_path / "bin" / "node"
+    names = [name for name, known in KNOWN.items() if known.node]
+    for fake in (False, True):
+        if fake:
+            for program, text in ((node, "#!/bin/sh\necho v16.0.0\n"), (node.with_name("npx"), "#!/bin/sh\n")):
+                program.write_text(text)
+                program.chmod(0o755)
+        for name in names:
+            config = AgentConfig(name=name, command=list(KNOWN[name].command))
+            wanted = 22 if name == "claude" else 20
+            assert f"Node {wanted} or newer" in missing(config, {"PATH": str(tmp_path / "bin")})
+
+
 def test_bad_flags(tmp_path: Path) -> None:
     assert refused(run(tmp_path, "serve", "--port", "many")) == ["trunkline: --port: 'many': should be a valid integer"]
     assert "--prot" in "\n".join(refused(run(tmp_path, "serve", "--prot", "1")))
@@ -214,6 +245,16 @@ def test_agents(tmp_path: Path) -> None:
     good, _, bad = done.stdout.partition("bad\n")
     assert good.startswith("demo (default)\n") and "protocol" in good
     assert "not on PATH" in bad
+
+
+def test_agents_prints_its_report_and_nothing_else(tmp_path: Path) -> None:
+    agent = f"noisy=sh -c 'echo hello; exec {sys.executable} -m adapters.acp.demo'"
+    (tmp_path / "trunkline.toml").write_text(f'[agents.noisy]\nenv = {{ PYTHONPATH = "{ROOT}" }}\n')
+    done = run(tmp_path, "agents", "--agent", agent)
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.startswith("noisy (default)\n") and "no message" not in done.stdout
+    done = run(tmp_path, "agents", "--agent", agent, TRUNKLINE_LOG_LEVEL="warning")
+    assert done.stdout.startswith("noisy (default)\n") and "no message" in done.stderr
 
 
 def test_a_data_folder_that_cannot_be(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -85,7 +84,6 @@ def test_the_caddyfile_streams() -> None:
     assert "flush_interval -1" in (ROOT / "docker" / "Caddyfile").read_text()
 
 
-@pytest.mark.skipif(shutil.which("caddy") is None, reason="needs caddy (Debian package)")
 def test_the_images_steps_in_a_clean_folder() -> None:
     """Wheel built, installed alone, started elsewhere, asked through Caddy, streams unbuffered, stopped: smoke.sh."""
     done = subprocess.run(

@@ -9,17 +9,27 @@ from typing import Any
 import pytest
 
 from gateway.agents import AgentConfig
-from gateway.controller import Options, SessionController
+from gateway.controller import SessionController
 from gateway.core import effects as fx
 from gateway.core import events as ev
 from gateway.core.content import Text
 from gateway.core.errors import AgentError, Conflict, GatewayError, NotFound, StoreError
 from gateway.core.ids import MessageId, SessionId
-from gateway.core.inputs import AgentAsk, AgentFact, AgentGone, AgentText, AgentTitle, PromptEnded, SteerVerdict
+from gateway.core.inputs import (
+    AgentAsk,
+    AgentFact,
+    AgentGone,
+    AgentReady,
+    AgentText,
+    AgentTitle,
+    PromptEnded,
+    SteerVerdict,
+)
 from gateway.core.model import Error, Option, Selected
 from gateway.core.transcript import StepItem, TextPart, UserItem
 from gateway.core.turn import TurnState
 from gateway.log import Entry, SessionLog
+from gateway.residents import Options
 from gateway.store import Store
 from tests.fake_port import Farm
 
@@ -474,3 +484,16 @@ async def test_a_change_that_cannot_be_applied_gives_the_session_up(
         settled = await c.wait(info.id, MessageId("msg_1"), timeout=5)  # it was stored, so it runs
         assert settled.outcome == "end_turn" and c.live[info.id] is not live
         assert farm.prompts == [["go"]]
+
+
+async def test_aborted_while_the_agent_starts(tmp_path: Path) -> None:
+    farm = Farm(auto_ready=False)
+    async with gateway(tmp_path, farm) as c:
+        info = await c.create(cwd="/w")
+        admission = await c.submit(info.id, words("go"))
+        await c.abort(info.id)
+        assert (await c.wait(info.id, admission.message_id, timeout=5)).kind == "held"
+        position = c.log.position
+        farm.port.tell(AgentReady(own_id="agent-1"))
+        entry = await until(c, info.id, ev.AgentStateChanged, after=position)
+        assert isinstance(entry.record.event, ev.AgentStateChanged) and entry.record.event.idle

@@ -4,11 +4,13 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
 from fastapi import FastAPI
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import Message
 
 from gateway.core.errors import AgentTimeout, Conflict, GatewayError
 from gateway.http_errors import Errors, install
@@ -32,6 +34,10 @@ def app() -> FastAPI:
     @made.post("/body/{number}")
     async def body(number: int, body: Body) -> str:
         return body.text
+
+    @made.post("/read")
+    async def read(request: Request) -> int:
+        return len(await request.body())
 
     @made.get("/raise/{what}")
     @made.get("/own/raise/{what}")
@@ -106,3 +112,23 @@ async def test_one_form_for_all_the_rest() -> None:
     for path, form in (("/", b"root"), ("/x", b"root"), ("/acp", b"acp"), ("/acp/demo", b"acp"), ("/acpx", b"root")):
         request = Request({"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""})
         assert errors.render(request, Conflict("x")).body == form
+
+
+@pytest.mark.parametrize("path", ["/read", "/body/1"])
+async def test_a_client_that_leaves_while_it_writes_is_no_error(path: str) -> None:
+    messages: list[Message] = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"100")]
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
+    with structlog.testing.capture_logs() as logged:
+        await app()(scope, receive, send)  # raises what the server would log
+    assert sent[0]["status"] == 400
+    assert all(line["log_level"] == "debug" for line in logged)

@@ -110,6 +110,25 @@ def test_bad_values_in_the_file(text: str, line: str, tmp_path: Path) -> None:
     assert problems(environ={})[0] == line.format(cwd=tmp_path, known=", ".join(KNOWN))
 
 
+def test_true_is_no_number() -> None:
+    write(
+        "port = true\nidle_unload = false\nhost = true\n"
+        "[agents.a]\ncommand = ['x']\ncancel_grace = true\nprotocol = true\n"
+    )
+    assert problems(environ={}) == [
+        "trunkline.toml: host: should not be true",
+        "trunkline.toml: port: should not be true",
+        "trunkline.toml: idle_unload: should not be false",
+        "trunkline.toml: agents.a.protocol: should not be true",
+        "trunkline.toml: agents.a.cancel_grace: should not be true",
+    ]
+
+
+def test_an_agents_mark_is_no_setting() -> None:
+    """A gateway that an agent starts has it in its environment (adapters/acp/reaper.py)."""
+    assert load_settings(environ={"TRUNKLINE_AGENT_ID": "x"}).port == 4096
+
+
 def test_bad_values_elsewhere() -> None:
     assert problems(environ={"TRUNKLINE_PORT": "x"}) == ["TRUNKLINE_PORT: 'x': should be a valid integer"]
     assert problems(flags={"port": "x"}, environ={}) == ["--port: 'x': should be a valid integer"]

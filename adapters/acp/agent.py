@@ -18,7 +18,8 @@ import structlog
 from adapters.acp import rpc, translate_content, wire
 from adapters.acp import translate_v1 as v1
 from adapters.acp import translate_v1_calls as calls
-from adapters.acp.connection import CallFailed, Connection, Gone, agent_error
+from adapters.acp.connection import Connection, agent_error
+from adapters.acp.owner import CallFailed, Gone
 from adapters.acp.pool import Pool
 from gateway.agents import AgentConfig, Sink
 from gateway.core import effects, inputs

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
@@ -18,6 +18,8 @@ import structlog
 from adapters.acp import rpc, wire
 from adapters.acp import translate_v1 as v1
 from adapters.acp import translate_v1_calls as calls
+from adapters.acp.noise import NoiseReport
+from adapters.acp.owner import CallFailed, Gone, Owner
 from adapters.acp.process import Process, environment
 from adapters.acp.strays import Strays
 from gateway.agents import AgentConfig
@@ -30,44 +32,6 @@ _ANSWER = re.compile(rb'"id"\s*:\s*(\d{1,18})\b')
 _log = structlog.get_logger("agent")
 
 Answered = Callable[[msgspec.Raw | None, rpc.RpcError | None], None]
-
-
-class Gone(Exception):
-    """The agent is not there: it did not start, or it died."""
-
-    def __init__(self, error: Error) -> None:
-        super().__init__(error.message)
-        self.error = error
-
-
-class CallFailed(Exception):
-    """The agent answered with an error, or not in time (``timeout``)."""
-
-    def __init__(self, error: rpc.RpcError, timeout: bool = False) -> None:
-        super().__init__(error.message)
-        self.error = error
-        self.timeout = timeout
-
-
-class Owner(Protocol):
-    """Who has a session on a connection."""
-
-    own_id: str
-
-    def tell(self, *facts: AgentFact) -> None:
-        """Take facts; they are passed on at ``flush``."""
-
-    def flush(self) -> None: ...
-    def full(self) -> bool: ...
-    async def drained(self) -> None: ...
-
-    def asked(self, request: rpc.Request, session: str) -> bool:
-        """A request of the agent; False: the method is unknown. ``session``: the child's id, or empty."""
-
-    def withdrawn(self, request: rpc.Id) -> None:
-        """The agent does not want an answer any more."""
-
-    def gone(self, error: Error) -> None: ...
 
 
 class _Call(msgspec.Struct):
@@ -96,6 +60,7 @@ class Connection:
         self._opened = asyncio.Event()
         self._tasks = Supervisor()
         self._loop = asyncio.get_running_loop()
+        self._noise = NoiseReport(self.name, self._loop)
 
     def __repr__(self) -> str:
         return f"<Connection {self.name} {self.process} sessions={list(self._routes)} {self.peer}>"
@@ -153,6 +118,8 @@ class Connection:
         self._die(Error("agent_exit", self._with_stderr(f"{self.name} {how}")))
 
     def _with_stderr(self, message: str) -> str:
+        if self.can is None and self.peer.noise:  # that may be why
+            message += f"; it wrote {self.peer.noise} line{'s' * (self.peer.noise > 1)} that are no ACP messages"
         said = self.process.last_stderr() if self.process else ""
         return f"{message}; last stderr: {said}" if said else message
 
@@ -160,6 +127,7 @@ class Connection:
         if self.dead is not None:
             return
         self.dead = error
+        self._noise.tell()
         self._opened.set()
         for call in self.peer.drain():
             if call.timer:
@@ -341,8 +309,8 @@ class Connection:
                 call.answered(message.result, message.error)
             case rpc.Overlong():
                 self._overlong(message)
-            case rpc.Noise() if self.peer.noise in (1, 10, 100) or self.peer.noise % 1000 == 0:
-                _log.warning("agent wrote what is no message", agent=self.name, so_far=self.peer.noise)
+            case rpc.Noise():
+                self._noise.seen(self.peer.noise)
 
     def _tell(self, owner: Owner, fact: AgentFact) -> None:
         self._touched[owner] = None
@@ -353,6 +321,7 @@ class Connection:
             params = wire.update_params.decode(message.params)
         except (msgspec.DecodeError, UnicodeDecodeError):
             self.peer.noise += 1
+            self._noise.seen(self.peer.noise)
             return
         owner = self._routes.get(params.session_id)
         if owner is None:

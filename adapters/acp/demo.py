@@ -1,11 +1,8 @@
 """The scripted demo agent: a real ACP v1 agent process on stdio, whose prompts are scripts.
 
-Run it as ``python -m adapters.acp.demo [--no-ids] [--steer] [--no-load] [--mute]``. It needs no model and no network,
-starts fast (standard library and msgspec only: nothing of the gateway may be imported here) and writes exactly what
-its prompt says, so it serves as example, test double and load generator. One command a line of the prompt:
-
-    say TEXT | think TEXT | stream N MS | flood N | big BYTES | plan A|B | sleep MS | tool TITLE [MS] | ask TITLE
-    form TITLE | child NAME | late TEXT | noise | refuse | crash | hang
+Run it as ``python -m adapters.acp.demo``; ``--help`` (``HELP`` below) tells its flags, and the commands: one a line of
+the prompt. It needs no model and no network, starts fast (standard library and msgspec only: nothing of the gateway may
+be imported here) and writes exactly what its prompt says, so it serves as example, test double and load generator.
 
 Any other line is echoed. With ``--steer``, a steer is executed at the next break point: between two commands, between
 two chunks of ``stream``, inside ``sleep``; never inside a tool or while a request is open. In the mode ``ask`` a
@@ -24,6 +21,41 @@ from adapters.acp.demo_state import History, expand
 from adapters.acp.demo_turns import COMMANDS, Agent, Fault, Session, Turn
 
 Json = dict[str, Any]
+FLAGS = {"--no-ids", "--steer", "--load", "--no-load", "--mute"}
+
+HELP = """\
+Usage: trunkline demo-agent [--steer] [--no-ids] [--no-load] [--mute]
+
+A scripted agent that speaks ACP v1 on stdin and stdout. It needs no model, no key and no network.
+
+Flags:
+  --steer     take steers: a message that joins the running turn at its next break point
+  --no-ids    give messages no ids
+  --no-load   forget sessions at the end, and load none (--load, the default, keeps them)
+  --mute      answer nothing at all
+  -h, --help  this text
+
+A prompt is a script, one command a line. A line that is none is echoed.
+  say TEXT         the text
+  think TEXT       the text, as a thought
+  stream N MS      N chunks of text, MS milliseconds apart
+  flood N          N chunks of text, as fast as it can
+  big BYTES        one chunk of that size
+  plan A|B         a plan with these entries
+  sleep MS         wait
+  tool TITLE [MS]  a tool call that takes MS milliseconds; in the mode "ask" it asks for permission first
+  ask TITLE        a tool call that asks for permission
+  form TITLE       ask for a text, where the client can show a form
+  child NAME       a subagent at work, where the client knows them, else a tool call
+  late TEXT        the text, after the turn has ended
+  noise            lines that are no messages
+  refuse           end the turn as refused
+  crash            exit at once, with status 1
+  hang             never end, not even when told to cancel
+
+Environment:
+  TRUNKLINE_DEMO_STATE  the folder of its sessions [~/.cache/trunkline-demo]
+"""
 
 
 def state_dir() -> Path:
@@ -228,9 +260,12 @@ def _cancel(agent: Agent, session: Session) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Serve stdin until it ends. Returns the exit status."""
     flags = set(sys.argv[1:] if argv is None else argv)
-    unknown = flags - {"--no-ids", "--steer", "--load", "--no-load", "--mute"}
+    if flags & {"--help", "-h"}:
+        sys.stdout.write(HELP)
+        return 0
+    unknown = flags - FLAGS
     if unknown:
-        sys.stderr.write(f"demo agent: unknown flag {sorted(unknown)[0]}\n")
+        sys.stderr.write(f"demo agent: unknown flag {sorted(unknown)[0]}; --help tells them\n")
         return 2
     return serve(Agent(flags))
 

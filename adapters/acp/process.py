@@ -21,6 +21,7 @@ import structlog
 from adapters.acp import reaper
 
 READ = 256 * 1024
+PIPE = 1024 * 1024
 MAX_UNWRITTEN = 64 * 1024 * 1024
 STDERR_RING = 64 * 1024
 EXIT_WAIT = 0.02  # seconds from EOF on stdout to the exit status, which makes a better message
@@ -66,15 +67,17 @@ class Process:
         self._on_data, self._on_exit = on_data, on_exit
         self._stderr = bytearray()
         self._unwritten = bytearray()
-        self._paused = self._told = False
+        self._paused = self._told = self._ended = False
+        self._victims: list[tuple[int, int]] = []  # who was killed after the leader's end
         self._reading = self._writing = False
         self._cause = ""
-        self.exited = asyncio.Event()  # the leader is reaped and its group is gone
+        self.exited = asyncio.Event()  # the leader is reaped, its descendants are killed
+        mark = reaper.new_mark()
         child_in, self._stdin = os.pipe()
         self._stdout, child_out = os.pipe()
         self._errors, child_err = os.pipe()
         try:
-            self._child = _spawn(argv, cwd, env, child_in, child_out, child_err)
+            self._child = _spawn(argv, cwd, {**env, reaper.MARK: mark}, child_in, child_out, child_err)
         except BaseException:
             for fd in (self._stdin, self._stdout, self._errors):
                 os.close(fd)
@@ -83,9 +86,10 @@ class Process:
             for fd in (child_in, child_out, child_err):
                 os.close(fd)
         self.pid = self._child.pid
-        self._record = reaper.record(run_dir, self.pid, name) if run_dir else None
+        self._kin = reaper.Kin(self.pid, mark, reaper.start_time(self.pid))
+        self._record = reaper.record(run_dir, self.pid, name, mark) if run_dir else None
         with suppress(OSError):
-            fcntl.fcntl(self._stdout, fcntl.F_SETPIPE_SZ, 1024 * 1024)  # fewer, larger reads under load
+            fcntl.fcntl(self._stdout, fcntl.F_SETPIPE_SZ, PIPE)  # fewer, larger reads under load
         for fd in (self._stdin, self._stdout, self._errors):
             os.set_blocking(fd, False)
         self._loop.add_reader(self._errors, self._read_errors)
@@ -189,13 +193,13 @@ class Process:
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def kill(self, why: str) -> None:
-        """SIGKILL the whole group at once. ``on_exit`` follows, saying ``why``."""
+        """SIGKILL the group at once, and with it the leader: all else follows. ``on_exit`` says ``why``."""
         self._cause = self._cause or why
-        if not self.exited.is_set():
-            reaper.kill_session(self.pid)
+        if not self._ended:
+            reaper.kill_group(self.pid)
 
     async def stop(self, eof_wait: float = 5.0, term_wait: float = 2.0) -> None:
-        """Close stdin, wait; SIGTERM the group, wait; SIGKILL it. Returns when nobody is left."""
+        """Close stdin, wait; SIGTERM to all who belong to it, wait; SIGKILL. Returns when nobody is left."""
         self._cause = self._cause or "was stopped"
         self.resume()  # an agent that waits for us to read cannot end
         self._close_stdin()
@@ -205,11 +209,16 @@ class Process:
                     await self.exited.wait()
                 break
             except TimeoutError:
+                if self._ended:  # and its descendants are being looked for
+                    break
                 _log.warning("agent did not end", pid=self.pid, signal=sig.name)
-                reaper.kill_session(self.pid, sig)
+                if sig is signal.SIGKILL:
+                    reaper.kill_group(self.pid)  # the leader's end brings that of all others
+                else:
+                    reaper.sweeper.kill(self._kin, sig, lambda _: None)
         await self.exited.wait()
         for _ in range(100):
-            if not reaper.members(self.pid):
+            if not any(reaper.alive(*victim) for victim in self._victims):
                 return
             await asyncio.sleep(0.01)  # killed, and still being taken apart by the kernel
 
@@ -230,38 +239,51 @@ class Process:
             self._loop.call_soon_threadsafe(self._leader_ended)
 
     def _leader_ended(self) -> None:
-        if self.exited.is_set():
+        """Its end is told first; who else belongs to it is looked for after that, elsewhere."""
+        if self._ended:
             return
+        self._ended = True
         if self._pidfd >= 0:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = -1
-        # While the leader is a zombie its number cannot be another's: the group dies first, then it is reaped.
-        reaper.kill_session(self.pid)
-        status = self._child.wait()
+        reaper.kill_group(self.pid)
         self._drain()
-        ended = f"was ended by signal {-status}" if status < 0 else f"exited with status {status}"
+        ended = _how_it_ended(self.pid)
         self._tell(f"{ended} ({self._cause})" if self._cause else ended)
         self._close_stdin()
         self._close_stdout()
         self._close_errors()
+        # While the leader is a zombie its number cannot be another's: its session is killed first, then it is reaped.
+        reaper.sweeper.kill(self._kin, signal.SIGKILL, self._swept)
+
+    def _swept(self, victims: list[tuple[int, int]]) -> None:
+        """In the sweeper's thread."""
+        with suppress(RuntimeError):  # the loop is closed: nobody is interested
+            self._loop.call_soon_threadsafe(self._reap, victims)
+
+    def _reap(self, victims: list[tuple[int, int]]) -> None:
+        self._victims = victims
+        self._child.wait()
         if self._record:
             self._record.unlink(missing_ok=True)
         self.exited.set()
 
     def _drain(self) -> None:
         """What the child said before it died is told before its death; what it said to stderr explains it."""
-        while self._stdout >= 0 and not self._told:
+        left = PIPE  # more it cannot have said; a descendant may still be writing, without end
+        while self._stdout >= 0 and not self._told and left > 0:
             try:
                 data = os.read(self._stdout, READ)
             except OSError:
                 break
             if not data:
                 break
+            left -= len(data)
             self._on_data(data)
         with suppress(OSError):
-            while self._errors >= 0 and (data := os.read(self._errors, READ)):
-                self._stderr += data
+            if self._errors >= 0:
+                self._stderr += os.read(self._errors, READ)
         del self._stderr[:-STDERR_RING]
 
     def _tell(self, how: str) -> None:
@@ -269,10 +291,10 @@ class Process:
             return
         self._told = True
         self._on_exit(how)
-        if not self.exited.is_set():
+        if not self._ended:
             # It lives, but without its stdout it is no agent any more: the usual ladder has nothing to wait for.
             self._close_stdin()
-            reaper.kill_session(self.pid)
+            reaper.kill_group(self.pid)
 
     def _close_stdin(self) -> None:
         if self._stdin >= 0:
@@ -295,6 +317,19 @@ class Process:
             self._loop.remove_reader(self._errors)
             os.close(self._errors)
             self._errors = -1
+
+
+def _how_it_ended(pid: int) -> str:
+    """The exit status of a zombie, which stays one."""
+    try:
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    except ChildProcessError:
+        found = None  # somebody else reaped it
+    if found is None:
+        return "ended"
+    if found.si_code == os.CLD_EXITED:
+        return f"exited with status {found.si_status}"
+    return f"was ended by signal {found.si_status}"
 
 
 def _spawn(

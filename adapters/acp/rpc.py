@@ -176,6 +176,10 @@ class Peer(Generic[Call]):
                 pass
         return out + self._parse(self._lines.split(whole))
 
+    def one(self, line: bytes) -> Message[Call] | None:
+        """A message that came alone, as a WebSocket frame or a POST; None for an answer to nothing that we asked."""
+        return self._message(line)
+
     def _parse(self, lines: Iterable[bytes | Overlong]) -> list[Any]:
         out: list[Any] = []
         for line in lines:

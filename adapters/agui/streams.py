@@ -12,12 +12,13 @@ import structlog
 from adapters.agui import wire
 from adapters.agui.frames import Frames
 from adapters.agui.translate_run import Run, Views
-from gateway.controller import SessionController, SessionView
+from gateway.controller import SessionController
 from gateway.core import events as ev
 from gateway.core.errors import GatewayError
 from gateway.core.ids import SessionId
 from gateway.core.model import By
 from gateway.log import Closed, Entry, Subscription
+from gateway.views import SessionView
 
 DEBOUNCE = 0.08  # seconds that a request waits for others, so that they end the run together
 _log = structlog.get_logger("agui")

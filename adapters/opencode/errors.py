@@ -11,8 +11,11 @@ from starlette.responses import Response
 
 from gateway.core.errors import ClientError, GatewayError, NotFound
 
-_KINDS = {404: "NotFoundError", 400: "BadRequest"}
+NAMED = 80  # characters of what a client sent
 _WHERE = re.compile(r"^(?P<what>.*?) - at `(?P<where>\$.*|key.*)`$", re.DOTALL)
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = re.compile(_HIGH + rb"(?!" + _LOW + rb")|(?<!" + _HIGH + rb")" + _LOW)
+_OF_LONE = re.compile("truncated|surrogate")  # what msgspec says of one
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
 
 
@@ -33,6 +36,11 @@ class Tagged(NotFound):
 
 class BadCursor(ClientError):
     """``before`` of the message list: the real server says no more than this; we say what is wrong as well."""
+
+
+def cut(value: str) -> str:
+    """What a client sent, as it is named in a message."""
+    return value if len(value) <= NAMED else value[:NAMED] + "…"
 
 
 def json(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -72,7 +80,10 @@ def decode(body: bytes, decoder: "msgspec.json.Decoder[Any]", default: Any = Non
     except msgspec.ValidationError as error:
         raise Invalid(told(str(error)), "Payload") from None
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        lone = _LONE.search(body)
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        if lone is not None and _OF_LONE.search(why):
+            why = f"{lone[0].decode()} is half of a surrogate pair, which is no character"
         raise Invalid(f"The body is not valid JSON: {why}", "Payload") from None
 
 

@@ -5,12 +5,12 @@ A frame is ``id: …\\ndata: …\\n\\n``. The ids rise strictly on a stream and 
 - ``E.P``: epoch and position of the log (``SessionLog.cursor``), everything up to there was seen;
 - ``E.P.n``: and the first ``n`` frames of the entry after it, which has more;
 - ``E.P.n.k``: the same, and the k-th frame that is of no entry (a heartbeat);
-- ``E.P.4096.k``: inside of a snapshot: it begins anew.
+- ``E.P.4096.k``: inside of a snapshot (``snapshots.py``): it goes on, or a newer one begins.
 
 What is encoded is kept in ``Entry.frames`` and shared by all readers of the same stream kind.
 """
 
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 import structlog
@@ -73,7 +73,7 @@ class Frames:
         for index, event in enumerate(events):
             pos = str(entry.pos) if index == last else f"{entry.pos - 1}.{index + 1}"
             data = self.data(event, entry.info, kind, event_id(entry.record.at, entry.pos, index))
-            out.append(f"id: {self._epoch}.{pos}\ndata: ".encode() + data + b"\n\n")
+            out.append(frame(f"{self._epoch}.{pos}", data))
         return out
 
     def data(self, event: Event, info: SessionInfo | None, kind: Kind, frame_id: str) -> bytes:
@@ -145,20 +145,37 @@ def _ten(number: int) -> bytes:
     return "".join(reversed(out)).encode()
 
 
+def frame(cursor: str, data: bytes) -> bytes:
+    return f"id: {cursor}\ndata: ".encode() + data + b"\n\n"
+
+
 # --- cursors ---------------------------------------------------------------------------------------------------------
 
 
-def parse(log: SessionLog, cursor: str) -> tuple[int, int]:
-    """Where to go on: a position of the log (or STALE) and how many frames of the entry after it were seen.
+class Cursor(NamedTuple):
+    """Where to go on: a position of the log (or STALE) and how many frames of the entry after it were seen."""
 
-    Raises ClientError for what no stream of ours has sent.
-    """
+    position: int
+    skip: int = 0
+    text: str = ""
+    place: tuple[int, ...] = ()  # what is sent next must have a greater one
+
+    @property
+    def in_snapshot(self) -> int:
+        """The place inside of a snapshot, if it is one."""
+        return self.place[3] if len(self.place) == 4 and self.place[2] == IN_SNAPSHOT else 0
+
+
+def parse(log: SessionLog, cursor: str) -> Cursor:
+    """Raises ClientError for what no stream of ours has sent."""
     words = cursor.split(".")
     rest = words[2:]
-    if len(words) > 4 or any(not (w.isascii() and w.isdigit() and len(w) < 16) for w in rest):
+    if len(words) > 4 or any(not (w.isascii() and w.isdigit() and len(w) < 17) for w in rest):
         raise ClientError(f"malformed cursor {cursor[:80]!r}: expected the id of a frame, as it was sent")
     pos = log.parse(".".join(words[:2]))
-    if pos is None or pos > log.position:
-        return STALE, 0
-    skip = int(rest[0]) if rest else 0
-    return (STALE, 0) if skip >= IN_SNAPSHOT else (pos, skip)
+    place = tuple(int(word) for word in words)
+    if place[:2] > (log.epoch, log.position):  # nothing of ours, or of a database that was put back
+        return Cursor(STALE, 0, cursor)
+    if pos is None or place[2:3] >= (IN_SNAPSHOT,):
+        return Cursor(STALE, 0, cursor, place)
+    return Cursor(pos, place[2] if rest else 0, cursor, place)

@@ -5,18 +5,20 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 from adapters.opencode import frames as fr
-from adapters.opencode import snapshot
+from adapters.opencode.snapshots import SERIAL, Snapshot, Snapshots
 from adapters.opencode.translate import Translator
 from adapters.opencode.wire import Event
 from gateway.controller import SessionController
 from gateway.core.errors import Limit
 from gateway.core.ids import event_id
-from gateway.log import STALE, Closed
+from gateway.log import STALE, Closed, Subscription
 
 HEARTBEAT = 10.0  # seconds of silence, as the real server
+FEW, MANY = 64, 4096  # entries of the log that are read at once: by what they weigh
+BATCH = 512 << 10  # bytes
 FLUSH = 1.0  # seconds that an answer waits for the slowest stream, once
 SETTLE = 0.05  # seconds that a reader of /event gets to read what was written before its answer
 
@@ -46,103 +48,134 @@ class Stream:
                 future.set_result(None)
 
 
+class Reading:
+    """The frames of an open stream. It has its place from the beginning, and gives it up at ``aclose``, read or not."""
+
+    def __init__(self, stream: Stream, frames: AsyncGenerator[bytes, None], leave: Callable[[], None]) -> None:
+        self.stream = stream
+        self._frames = frames
+        self._leave = leave
+
+    def __aiter__(self) -> "Reading":
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._frames)
+
+    async def aclose(self) -> None:
+        try:
+            await self._frames.aclose()
+        finally:
+            self._leave()
+
+
 class Streams:
     def __init__(self, controller: SessionController, translator: Translator, limit: int) -> None:
         self._controller = controller
-        self._translator = translator
         self._frames = fr.Frames(translator, controller.log.epoch)
+        self._snapshots = Snapshots(controller, translator, self._frames)
         self._limit = limit
         self._open: set[Stream] = set()
 
     def __repr__(self) -> str:
-        return f"<Streams {len(self._open)} open>"
+        return f"<Streams {len(self._open)} open, {self._snapshots}>"
 
-    def open(self, kind: fr.Kind, directory: str, cursor: str) -> AsyncGenerator[bytes, None]:
-        """The frames of a new stream, batches as one ``bytes`` each. ``cursor`` is empty for a new reader.
+    def open(self, kind: fr.Kind, directory: str, cursor: str) -> Reading:
+        """A new stream; pieces of many frames as one ``bytes`` each. ``cursor`` is empty for a new reader.
 
         Raises ClientError for a malformed cursor and Limit for one stream too many, before anything is sent.
         """
-        position, skip = fr.parse(self._controller.log, cursor) if cursor else (None, 0)
+        log = self._controller.log
+        start = fr.parse(log, cursor) if cursor else None
         if len(self._open) >= self._limit:
             raise Limit(f"{self._limit} event streams are open already: close some")
+        reader = log.subscribe(after=log.position if start is None else start.position)
         stream = Stream(kind, directory)
-        return self._run(stream, position, skip)
-
-    async def _run(self, stream: Stream, position: int | None, skip: int) -> AsyncGenerator[bytes, None]:
-        log, encode = self._controller.log, self._frames.of_entry
-        kind, directory = stream.kind, stream.directory
-        reader = log.subscribe(after=log.position if position is None else position)
-        after = reader.position + 1  # the entry of which ``skip`` frames were seen
         self._open.add(stream)
-        try:
-            if position is None or position == STALE:
-                head = self._own(stream, "server.connected", _before(log.epoch, log.position, 0))
-            else:
-                head = self._own(stream, "server.connected", f"{log.epoch}.{position}" + (f".{skip}" if skip else ""))
-            if position is None:
-                head += self._snapshot(stream, fresh=True)
-            yield head
-            beats = 0
-            while True:
-                if not skip:
-                    stream.wrote(reader.position)
-                batch = reader.poll()
-                if batch is None:
-                    try:
-                        async with asyncio.timeout(HEARTBEAT):
-                            batch = await reader.read()
-                    except TimeoutError:
-                        beats += 1
-                        yield self._own(stream, "server.heartbeat", f"{log.epoch}.{reader.position}.{skip}.{beats}")
-                        continue
-                if batch.gap:
-                    skip = 0
-                    yield self._snapshot(stream, fresh=False)
-                    continue
-                wanted = [e for e in batch.entries if kind == "global" or e.info.cwd == directory]
-                if skip:
-                    data = b"".join([encode(e, kind, skip if e.pos == after else 0) for e in wanted])
-                    skip = 0
-                else:
-                    data = b"".join([encode(e, kind) for e in wanted])
-                if data:
-                    yield data
-        except Closed:
-            return
-        finally:
+
+        def leave() -> None:
             reader.close()
             self._open.discard(stream)
             stream.ended()
+
+        return Reading(stream, self._run(stream, reader, start), leave)
+
+    async def _run(self, stream: Stream, reader: Subscription, start: fr.Cursor | None) -> AsyncGenerator[bytes, None]:
+        log, encode, kind = self._controller.log, self._frames.of_entry, stream.kind
+        skip = 0
+        shown: Snapshot | None = None
+        if start is None or start.position == STALE:
+            number = 0
+            if start is not None and start.in_snapshot:
+                shown = self._snapshots.find(start, kind, stream.directory)
+                number = start.in_snapshot % SERIAL + 1 if shown is not None else 0
+            if shown is None:
+                shown = await self._snapshots.get(
+                    kind, stream.directory, start is None, () if start is None else start.place
+                )
+            head = self._own(stream, "server.connected", shown.cursor(number - 1 if number else 0))
+            if number <= 1 and start is not None and not shown.whose[2]:
+                head += self._gap(stream, shown)
+            yield head
+            for piece in self._snapshots.pieces(shown, number):
+                yield piece
+                await asyncio.sleep(0)
+            reader.position = shown.position
+        else:
+            skip = start.skip
+            yield self._own(stream, "server.connected", start.text)
+        after = reader.position + 1  # the entry of which ``skip`` frames were seen
+        beats, take = 0, FEW
+        while True:
+            shown = None
+            if not skip:
+                stream.wrote(reader.position)
+            before = reader.position
+            try:
+                batch = reader.poll(take)
+                if batch is None:
+                    async with asyncio.timeout(HEARTBEAT):
+                        batch = await reader.read(take)
+            except TimeoutError:
+                beats += 1
+                yield self._own(stream, "server.heartbeat", f"{log.epoch}.{reader.position}.{skip}.{beats}")
+                continue
+            except Closed:
+                return
+            if batch.gap:
+                skip = 0
+                shown = await self._snapshots.get(kind, stream.directory, False, (log.epoch, before))
+                yield self._gap(stream, shown)
+                for piece in self._snapshots.pieces(shown, 0):
+                    yield piece
+                    await asyncio.sleep(0)
+                reader.position = shown.position
+                continue
+            wanted = [e for e in batch.entries if kind == "global" or e.info.cwd == stream.directory]
+            if skip:
+                data = b"".join([encode(e, kind, skip if e.pos == after else 0) for e in wanted])
+                skip = 0
+            else:
+                data = b"".join([encode(e, kind) for e in wanted])
+            # The next batch is of about so many bytes: what a reader that stalls holds.
+            take = max(FEW, min(MANY, BATCH * (reader.position - before) // max(len(data), 1)))
+            del batch, wanted
+            if data:
+                yield data
 
     # --- frames of no entry --------------------------------------------------------------------------------------
 
     def _own(self, stream: Stream, kind: str, cursor: str) -> bytes:
         now = int(time.time() * 1000)
         frame_id = event_id(now, self._controller.log.position)
-        return _frame(cursor, self._frames.data(Event(kind, {}), None, stream.kind, frame_id))
+        return fr.frame(cursor, self._frames.data(Event(kind, {}), None, stream.kind, frame_id))
 
-    def _snapshot(self, stream: Stream, fresh: bool) -> bytes:
-        """The state as it is now, for this reader alone. Without a gap (``fresh``) ``/event`` gets what goes on."""
-        log = self._controller.log
-        views = self._controller.recent()
-        if stream.kind == "event":
-            views = [view for view in views if view.info.cwd == stream.directory]
-        if stream.kind == "event" and fresh:
-            shown = snapshot.opening(self._translator, views)
-        else:
-            shown = snapshot.recent(self._translator, views, snapshot.revoked_lately(log))
-        now, position = int(time.time() * 1000), log.position
-        out = []
-        if not fresh:
-            gap = Event("server.gap", {"cursor": log.cursor()})
-            frame_id = event_id(now, position)
-            cursor = _before(log.epoch, position, 1) if shown else log.cursor()
-            out.append(_frame(cursor, self._frames.data(gap, None, stream.kind, frame_id)))
-        for index, (info, event) in enumerate(shown, start=2):
-            data = self._frames.data(event, info, stream.kind, event_id(now, position, index))
-            whole = index == len(shown) + 1
-            out.append(_frame(log.cursor() if whole else _before(log.epoch, position, index), data))
-        return b"".join(out)
+    def _gap(self, stream: Stream, shown: Snapshot) -> bytes:
+        """What stands before a snapshot where something was missed."""
+        after = self._controller.log.cursor(shown.position)
+        gap = Event("server.gap", {"cursor": after})
+        frame_id = event_id(shown.at, shown.position)
+        return fr.frame(shown.cursor(1) if shown.chunks else after, self._frames.data(gap, None, stream.kind, frame_id))
 
     # --- waiting -------------------------------------------------------------------------------------------------
 
@@ -167,14 +200,3 @@ class Streams:
             # Two sockets of one client: it must have read the stream when it sees the answer on the other. Without
             # this, 1 of 24 busy ``run --attach`` lost its text; the real server takes 100 ms at this place.
             await asyncio.sleep(SETTLE)
-
-
-def _frame(cursor: str, data: bytes) -> bytes:
-    return f"id: {cursor}\ndata: ".encode() + data + b"\n\n"
-
-
-def _before(epoch: int, position: int, index: int) -> str:
-    """An id inside of a snapshot at ``position``: less than the position's own, and nothing can go on from it."""
-    if position == 0:
-        return f"{epoch - 1}.0.{fr.IN_SNAPSHOT}.{index}"
-    return f"{epoch}.{position - 1}.{fr.IN_SNAPSHOT}.{index}"

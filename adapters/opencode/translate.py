@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from adapters.opencode import translate_requests as requests
 from adapters.opencode.translate_messages import Messages
-from adapters.opencode.wire import Event, MessageTime, ModelRef, Todo, User
+from adapters.opencode.wire import ErrorBody, Event, MessageTime, ModelRef, Todo, User
 from gateway.core import events as ev
 from gateway.core.model import Accepted, Error, Outcome, Pending, Request, RequestKind, SessionInfo, UserMessage
 
@@ -82,6 +82,8 @@ class Translator:
                 return [*failed, status(sid, "idle"), Event("session.idle", {"sessionID": sid})]
             case ev.AgentStateChanged(state="starting"):
                 return [status(sid, "busy")]  # a message waits for it
+            case ev.AgentStateChanged(state="ready", idle=True):
+                return [status(sid, "idle"), Event("session.idle", {"sessionID": sid})]
             case ev.AgentStateChanged(state="absent", before="starting"):
                 error = self._turn_error(info, "error", event.error) if event.error else None
                 failed = [Event("session.error", {"sessionID": sid, "error": error})] if error else []
@@ -127,6 +129,10 @@ class Translator:
                 return [self.asked(event.request, sid)]
             case ev.RequestSettled():
                 return [answered(sid, event)]
+            case ev.AgentUpdated(kind="notice", raw=raw):
+                told = notice(raw)
+                error = ErrorBody("UnknownError", {"message": told}) if told else None
+                return [Event("session.error", {"sessionID": sid, "error": error})] if error else []
             case ev.PlanUpdated():
                 return [Event("todo.updated", {"sessionID": sid, "todos": todos(event.entries)})]
             case _:
@@ -246,6 +252,14 @@ def answered(session_id: str, event: ev.RequestSettled) -> Event:
     if isinstance(event.outcome, Accepted):
         return Event("question.replied", {**body, "answers": requests.labels(event.outcome)})
     return Event("question.rejected", body)
+
+
+def notice(raw: Any) -> str:
+    """What a notice of the gateway's own (a message of the agent that was dropped) tells; else nothing."""
+    meta = raw.get("_meta") if isinstance(raw, dict) else None
+    ours = meta.get("trunkline") if isinstance(meta, dict) else None
+    known = isinstance(ours, dict) and ours.get("code") == "message_too_large"
+    return str(raw.get("title") or "") if known else ""
 
 
 def todos(entries: Any) -> list[Todo]:

@@ -6,9 +6,9 @@ What a block cannot say on this wire (a file's name, where a mention stood in th
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote, unquote, unquote_to_bytes, urlsplit
 
 import msgspec
 from msgspec import UNSET
@@ -26,18 +26,20 @@ from adapters.opencode.wire import (
     TextPart,
 )
 from gateway.core.content import Audio, Block, Content, Image, Other, Resource, ResourceLink, Text
-from gateway.core.errors import ClientError, NotSupported
+from gateway.core.errors import ClientError, Forbidden, NotSupported
 
 META = "opencode"
+SCHEMES = ("file", "http", "https")  # and data
 
 
 # --- from the wire -------------------------------------------------------------------------------------------------
 
 
-def content_of(parts: Sequence[PartInput]) -> tuple[Content, tuple[str, ...]]:
+def content_of(parts: Sequence[PartInput], allowed: Callable[[str], object]) -> tuple[Content, tuple[str, ...]]:
     """The blocks of a prompt's parts, and the part ids that the client gave (empty where it gave none).
 
-    Raises ClientError naming the part's place. A mention of an OpenCode agent makes no block: the text says it too.
+    Raises ClientError naming the part's place; ``allowed`` is asked for each path of a ``file:`` URL and raises
+    Forbidden. A mention of an OpenCode agent makes no block: the text says it too.
     """
     blocks: list[Block] = []
     ids: list[str] = []
@@ -48,7 +50,7 @@ def content_of(parts: Sequence[PartInput]) -> tuple[Content, tuple[str, ...]]:
             case TextInput():
                 blocks.append(Text(part.text, _meta(synthetic=part.synthetic or None)))
             case FileInput():
-                blocks.append(_block(part, where))
+                blocks.append(_block(part, where, allowed))
             case AgentInput():
                 continue
             case SubtaskInput():
@@ -68,12 +70,11 @@ def _meta(**fields: Any) -> dict[str, Any] | None:
     return {META: kept} if kept else None
 
 
-def _block(part: FileInput, where: str) -> Block:
+def _block(part: FileInput, where: str, allowed: Callable[[str], object]) -> Block:
     meta = _meta(filename=part.filename, source=part.source)
-    if not part.url.startswith("data:"):
-        scheme, colon, _ = part.url.partition(":")
-        if not colon or not scheme.isascii() or not scheme.replace("+", "").replace("-", "").isalnum():
-            raise ClientError(f'Expected a URL, as data:, file: or https:\n  at {where}["url"]')
+    scheme = part.url.partition(":")[0].lower()
+    if scheme != "data":
+        _check(part.url, scheme, where, allowed)
         return ResourceLink(part.url, part.filename or part.url.rsplit("/", 1)[-1], part.mime, meta=meta)
     data = _data(part.url, where)
     kind = part.mime.partition("/")[0]
@@ -88,6 +89,26 @@ def _block(part: FileInput, where: str) -> Block:
         except UnicodeDecodeError:
             pass
     return Resource(uri, blob=_b64(data), mime_type=part.mime, meta=meta)
+
+
+def _check(url: str, scheme: str, where: str, allowed: Callable[[str], object]) -> None:
+    """Whether an agent may be given this link."""
+    if ":" not in url or scheme not in SCHEMES:
+        raise ClientError(f'Expected a URL, as data:, file:, http: or https:\n  at {where}["url"]')
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ClientError(f'Not a URL: {error}\n  at {where}["url"]') from None
+    if any(char < " " or char == "\x7f" for char in url):
+        raise ClientError(f'A URL has no control characters\n  at {where}["url"]')
+    if scheme != "file":
+        return
+    if parts.netloc not in ("", "localhost"):
+        raise ClientError(f'A file: URL is of this machine: file:///path\n  at {where}["url"]')
+    try:
+        allowed(unquote(parts.path))
+    except Forbidden as error:
+        raise Forbidden(f'{error.message}\n  at {where}["url"]', **error.data) from None
 
 
 def _data(url: str, where: str) -> bytes:

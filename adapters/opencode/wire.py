@@ -17,8 +17,9 @@ DEFAULT_MODE = "build"
 
 DEFAULT_MODEL = "default"
 
-PATTERN_MESSAGE = "^msg"
-PATTERN_PART = "^prt"
+PATTERN_MESSAGE = r"^msg[A-Za-z0-9_.-]{0,128}\Z"
+PATTERN_PART = r"^prt[0-9A-Za-z_-]{1,64}\Z"
+"""What the ids of clients may be: nothing that cannot stand in a URL, and nothing that breaks the order of ids."""
 
 
 class Out(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -260,8 +261,8 @@ class Event(msgspec.Struct, frozen=True):
 
 # --- what requests bring -------------------------------------------------------------------------------------------
 
-MessageIdText: TypeAlias = Annotated[str, Meta(pattern=PATTERN_MESSAGE, max_length=128)]
-PartIdText: TypeAlias = Annotated[str, Meta(pattern=PATTERN_PART, max_length=128)]
+MessageIdText: TypeAlias = Annotated[str, Meta(pattern=PATTERN_MESSAGE)]
+PartIdText: TypeAlias = Annotated[str, Meta(pattern=PATTERN_PART)]
 Name: TypeAlias = Annotated[str, Meta(max_length=1024)]
 
 

@@ -111,8 +111,8 @@ class NotSupported(AgentError):
     status = 501
 
 
-def of_agent(code: str, message: str) -> AgentError:
+def of_agent(code: str, message: str, **data: Any) -> AgentError:
     """The exception for an error that an agent's fact told, by its stable code."""
     kinds = (AgentUnavailable, AgentTimeout, AuthRequired, NotSupported)
     kind = next((k for k in kinds if k.code == code), AgentError)
-    return kind(message)
+    return kind(message, **data)

@@ -345,6 +345,7 @@ class AgentStateChanged(Base, frozen=True, tag="agent.state"):
     can_withdraw: bool = False
     error: Error | None = None
     before: Literal["", "absent", "starting", "ready"] = ""  # what it was: a failed start is not a death
+    idle: bool = False  # ready, and nothing begins: what it was started for was held or revoked meanwhile
 
 
 class OfferAccepted(Base, frozen=True, tag="offer.accepted"):

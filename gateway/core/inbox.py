@@ -36,6 +36,11 @@ def lane(state: State, name: Literal["steer", "queue"]) -> list[Pending]:
     return sorted(found, key=lambda m: m.place)
 
 
+def at_rest(state: State) -> bool:
+    """No turn runs, and nothing will begin one by itself."""
+    return state.turn is TurnState.IDLE and not state.offers and all(m.held for m in state.inbox.values())
+
+
 def in_order(state: State) -> list[Pending]:
     """Everything that is not delivered, in the order in which it will be: offered, steers, queue."""
     rank = {"steer": 1, "queue": 2}

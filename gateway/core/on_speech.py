@@ -197,7 +197,7 @@ def message(d: Draft, node: Node, role: Role, agent_id: str, content: Content, f
         flow.close_part(d, node)
     first_id, step_id, created = recent.parts[0]
     parts: list[ev.ReplacedPart] = []
-    last = max(node.last_of(step_id), *(part_id for part_id, _, _ in recent.parts))
+    last = node.last_of(step_id)
     for index, each in enumerate(content):
         part_id = first_id if index == 0 else d.part_id(node, last=last)
         last = max(last, part_id)

@@ -2,9 +2,9 @@
 
 from gateway.core.errors import NotFound
 from gateway.core.ids import MessageId
+from gateway.core.inbox import at_rest
 from gateway.core.replies import Settlement, Verdict, Wait
 from gateway.core.session import Session
-from gateway.core.turn import TurnState
 
 
 def settlement(session: Session, message_id: MessageId) -> Settlement | None:
@@ -47,5 +47,4 @@ def verdict(session: Session, wait: Wait) -> Verdict | None:
 
 def idle(session: Session) -> bool:
     """No turn runs, and nothing will begin one by itself."""
-    state = session.state
-    return state.turn is TurnState.IDLE and not state.offers and all(m.held for m in state.inbox.values())
+    return at_rest(session.state)

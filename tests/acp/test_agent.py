@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+import structlog
 
-from adapters.acp import reaper
+from adapters.acp import noise, reaper
 from adapters.acp.agent import AcpAgents, probe
 from gateway.agents import AgentConfig
 from gateway.core import effects, inputs
@@ -187,6 +188,30 @@ async def test_noise_is_skipped(tmp_path: Path) -> None:
         assert (await d.turn("say a\nnoise\nsay b")).outcome == "end_turn"
         assert d.sink.text() == "ab"
         assert d.port._connection and d.port._connection.peer.noise >= 9
+
+
+async def test_noise_is_told_once_a_burst(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told() -> list[tuple[int, int]]:
+        return [(line["lines"], line["so_far"]) for line in logged if "no message" in line["event"]]
+
+    monkeypatch.setattr(noise, "FIRST", 0.5)
+    with structlog.testing.capture_logs() as logged:
+        async with demo(tmp_path) as d:
+            await d.turn("noise\nsleep 1\nnoise\nsay x")
+            async with asyncio.timeout(10):
+                while not told():
+                    await asyncio.sleep(0.005)
+            assert d.port._connection
+            seen = d.port._connection.peer.noise
+            assert told() == [(seen, seen)]
+            await d.turn("noise")
+        assert told() == [(seen, seen), (seen // 2, seen + seen // 2)]  # the rest, at the end
+
+
+async def test_noise_instead_of_a_beginning_is_said(tmp_path: Path) -> None:
+    config = demo_config(tmp_path, command=["sh", "-c", "echo usage: agent; echo; echo words; exit 2"])
+    with pytest.raises(AgentUnavailable, match="exited with status 2; it wrote 2 lines that are no ACP messages"):
+        await probe(config)
 
 
 @pytest.mark.parametrize("size", [64 * 1024, 1024 * 1024, 31 * 1024 * 1024])

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -175,6 +176,98 @@ async def test_no_descendant_is_left(script: str) -> None:
         assert not reaper.members(c.process.pid)
 
 
+async def dead(pid: int) -> None:
+    async with asyncio.timeout(10):
+        while reaper.alive(pid, reaper.start_time(pid)):
+            await asyncio.sleep(0.005)
+
+
+# Node's spawn(detached: true), and a daemon: sessions of their own, the second with another parent.
+DETACHED = "{ setsid sleep 1000 & (setsid sleep 1001 & echo $!); echo $!; }"
+
+
+async def detached(c: Child) -> list[int]:
+    """The two, when they have left."""
+    await c.until(lambda: c.data.count(b"\n") == 2)
+    left = [int(line) for line in c.data.split()]
+    async with asyncio.timeout(10):
+        while any(os.getsid(pid) == c.process.pid for pid in left):
+            await asyncio.sleep(0.005)
+    return left
+
+
+@pytest.mark.parametrize("end", ["stop", "kill", "crash", "exit"])
+async def test_who_left_the_session_is_ended_too(end: str, tmp_path: Path) -> None:
+    rest = "exit 0" if end == "exit" else "exec cat"
+    async with child("bash", "-c", f"{DETACHED}; read; {rest}", run_dir=tmp_path) as c:
+        left = await detached(c)
+        c.process.write(b"\n")
+        if end == "stop":
+            await c.process.stop()
+            assert not any(reaper.alive(pid, reaper.start_time(pid)) for pid in left)
+        elif end == "kill":
+            c.process.kill("enough")
+        elif end == "crash":
+            os.kill(c.process.pid, signal.SIGKILL)
+        await c.end()
+        assert not list(tmp_path.iterdir())
+        for pid in left:
+            await dead(pid)
+
+
+async def test_the_end_is_told_before_others_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = threading.Event()
+    find = reaper._find
+
+    def slow(kin: Any) -> Any:
+        looked.wait(10)
+        return find(kin)
+
+    monkeypatch.setattr(reaper, "_find", slow)
+    async with child("bash", "-c", DETACHED + "; exec cat") as a, child("cat") as b:
+        left = await detached(a)
+        for c in (a, b):
+            os.kill(c.process.pid, signal.SIGKILL)
+        for c in (a, b):
+            await c.until(lambda c=c: c.ends)
+            assert not c.process.exited.is_set()
+        looked.set()
+        for pid in left:
+            await dead(pid)
+
+
+async def test_one_look_for_all_who_end_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    find = reaper._find
+    together = threading.Event()
+
+    def counted(kin: Any) -> Any:
+        looks.append(len(kin))
+        together.wait(10)
+        return find(kin)
+
+    monkeypatch.setattr(reaper, "_find", counted)
+    async with child("cat") as a, child("cat") as b, child("cat") as c:
+        for each in (a, b, c):
+            os.kill(each.process.pid, signal.SIGKILL)
+        for each in (a, b, c):
+            await each.until(lambda each=each: each.ends)
+        together.set()
+        for each in (a, b, c):
+            await each.end()
+        assert len(looks) <= 2 and sum(looks) == 3, looks
+
+
+async def test_last_words_have_an_end() -> None:
+    """A descendant that has the agent's output and writes without end keeps nobody from being told."""
+    flood = "import os; os.setsid()\nwhile True: os.write(1, b'x' * 65536)"
+    script = f'{sys.executable} -c "{flood}" & exec sleep 1000'
+    async with child("bash", "-c", script) as c:
+        await c.until(lambda: len(c.data) > 4 * 1024 * 1024)
+        os.kill(c.process.pid, signal.SIGKILL)
+        assert await c.end() == "was ended by signal 9"
+
+
 async def test_it_cannot_be_started() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for argv, cwd in ((["/no/such"], "/"), (["cat"], "/no/such/folder")):
@@ -267,11 +360,37 @@ async def test_the_leader_dies_with_its_gateway(tmp_path: Path) -> None:
     assert reaper.reap(tmp_path) == 0 and not list(tmp_path.iterdir())
 
 
+async def test_who_left_the_session_of_a_killed_gateways_agent_is_reaped(tmp_path: Path) -> None:
+    """Also when the leader is gone and its number is another's."""
+    killed_gateway(tmp_path, f"{DETACHED} > {tmp_path}/pids; echo up; exec sleep 1000")
+    left = [int(line) for line in (tmp_path / "pids").read_text().split()]
+    (path,) = tmp_path.glob("agent-*.json")
+    entry = msgspec.json.decode(path.read_bytes(), type=reaper.Record)
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(entry, pid=os.getpid())))
+    assert reaper.reap(tmp_path) == 2
+    for pid in left:
+        await dead(pid)
+
+
+async def test_a_gateway_that_an_agent_started_does_not_kill_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with child("bash", "-c", DETACHED + "; exec cat", run_dir=tmp_path) as c:
+        left = await detached(c)
+        (path,) = tmp_path.glob("agent-*.json")
+        entry = msgspec.json.decode(path.read_bytes(), type=reaper.Record)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: left[0])
+            found = reaper.members(entry.pid, entry.mark)
+        assert c.process.pid in found and left[1] in found and left[0] not in found
+
+
 async def test_another_process_with_the_same_number_is_left_alone(tmp_path: Path) -> None:
     async with child("cat", run_dir=tmp_path) as c:
         (path,) = tmp_path.iterdir()
         entry = msgspec.json.decode(path.read_bytes(), type=reaper.Record)
         entry.owner_start += 1  # the gateway that wrote it is gone
+        entry.mark = reaper.new_mark()
         for change in ({"start": entry.start - 1}, {"boot": "before"}):
             path.write_bytes(msgspec.json.encode(msgspec.structs.replace(entry, **change)))
             assert reaper.reap(tmp_path) == 0 and not path.exists()

@@ -11,7 +11,6 @@ import msgspec
 from adapters.agui import wire
 from adapters.agui.frames import Frames
 from adapters.agui.translate_run import Run, Views
-from gateway.controller import view_of
 from gateway.core import effects as fx
 from gateway.core import events as ev
 from gateway.core.content import Audio, Block, Image, ResourceLink, Text
@@ -49,6 +48,7 @@ from gateway.core.inputs import (
 from gateway.core.model import Accepted, By, Cancelled, Error, Option, Selected, Tokens
 from gateway.core.tree import create
 from gateway.log import Entry, merge
+from gateway.views import view_of
 from tests.agui.client import Client, frames
 
 T0 = 1_770_000_000_000

@@ -14,12 +14,13 @@ from adapters.agui import routes, wire
 from adapters.agui.streams import Stream
 from adapters.agui.threads import Asked, Threads
 from gateway.agents import AgentConfig
-from gateway.controller import Options, SessionController
+from gateway.controller import SessionController
 from gateway.core import effects as fx
 from gateway.core.inputs import AgentAsk, AgentTool
 from gateway.core.model import Option
 from gateway.http_errors import Errors, install, render_default
 from gateway.log import SessionLog
+from gateway.residents import Options
 from gateway.security import Guard
 from gateway.settings import Settings
 from gateway.store import Store

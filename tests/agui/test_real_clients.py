@@ -26,7 +26,8 @@ MODULES = CLIENTS / "node_modules"
 CHROMIUM = Path("/usr/bin/chromium")
 DEADLINE = 240  # seconds; a loaded machine is slow, not wrong
 
-installed = pytest.mark.skipif(not (MODULES / "@ag-ui" / "client").exists(), reason="no npm clients: make clients")
+installed = pytest.mark.usefixtures("npm_clients")
+
 
 
 def agents() -> str:

@@ -84,7 +84,8 @@ class Agent:
                 if self.state != "ready":
                     self.wire.append(_cannot(effect))
                     return
-                assert all(w.message_id != effect.message_id for w in self.withdraws), "two questions about a message"
+                asked = [(w.offer_id, w.message_id) for w in self.withdraws]
+                assert (effect.offer_id, effect.message_id) not in asked, "two questions about a message"
                 self.withdraws.append(effect)
             case fx.CancelTurn():
                 self.cancelled = self.running

@@ -95,3 +95,12 @@ def test_a_message_of_an_ended_step_gets_more_parts_across_the_wrap() -> None:
     )
     step = p.transcript.items[1]
     assert isinstance(step, StepItem) and len(step.parts) == 7  # World checks that none was given twice
+
+
+def test_a_message_of_two_steps_is_replaced_across_the_wrap() -> None:
+    """Its new parts are of the first step: the second one's next id is not theirs."""
+    p = Play(now=WRAP - 40).running()
+    p.world.now = WRAP - 12
+    p.put(text("one", "m1"), AgentTool(call_id="c", new=True), text("two", "m1"))
+    p.put(AgentMessage(role="agent", agent_id="m1", content=(Text("all"), Text("of it"))), after=20)
+    p.put(ended(p, "O1"))  # World checks that the end of the step is no id of the message

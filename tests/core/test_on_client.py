@@ -33,6 +33,7 @@ from gateway.core.waits import verdict as fate
 from tests.core.play import ABORT, Play, died, ended, request, say, submit, unwritten, verdict, written
 from tests.core.world import T0
 
+PART = "prt_" + "0" * 26
 OPTIONS = (Option("yes", "Yes", "allow_once"), Option("no", "No", "reject_once"))
 
 
@@ -215,9 +216,9 @@ def test_an_id_that_the_agent_uses_here() -> None:
 
 
 def test_minted_ids_and_part_ids() -> None:
-    p = Play().put(Submit(content=(*say("x"), *say("y")), part_ids=("prt_b", "bad")))
+    p = Play().put(Submit(content=(*say("x"), *say("y")), part_ids=(PART, "bad")))
     m = next(iter(p.state.inbox.values()))
-    assert m.id == m.ascending_id and m.part_ids[0] == "prt_b" < m.part_ids[1]
+    assert m.id == m.ascending_id and m.part_ids[0] == PART < m.part_ids[1]
     p.put(submit("z", local_id=True))
     z = p.state.inbox["msg_z"]
     assert z.ascending_id != z.id and z.ascending_id > m.ascending_id

@@ -110,6 +110,17 @@ def test_a_submit_after_the_abort_saves_what_is_to_be_held() -> None:
     p.put(ended(p, "O1", "cancelled")).has("offered O3 prompt h n")
 
 
+def test_a_submit_after_the_abort_does_not_save_an_uncertain_one_that_was_sent_again() -> None:
+    p = Play().running().put(submit("u", "steer")).put(died())
+    p.put(submit("u", "steer")).put(AgentReady()).has("offered O3 prompt u")
+    p.put(ABORT).has("abort T2 returning u")
+    p.put(submit("n")).expect("""
+        admitted n queue
+        == pending n
+    """)
+    p.put(submit("u", "steer")).has("released u")  # its own submission does
+
+
 def test_only_a_submit_with_start_releases() -> None:
     p = Play().running(steer=False)
     p.put(submit("h")).put(ABORT)

@@ -21,9 +21,10 @@ from adapters.opencode.frames import Kind
 from adapters.opencode.streams import Streams
 from adapters.opencode.translate import Translator
 from gateway.agents import AgentConfig, PortFactory
-from gateway.controller import Options, SessionController
+from gateway.controller import SessionController
 from gateway.http_errors import Errors, install
 from gateway.log import SessionLog
+from gateway.residents import Options
 from gateway.security import Guard
 from gateway.settings import Settings
 from gateway.store import Store as Database
@@ -129,6 +130,7 @@ class Reader:
         self._source = source
         self.seen: list[tuple[str, dict[str, Any]]] = []
         self._reading: asyncio.Task[bytes] | None = None
+        self._rest = b""
 
     async def until(self, kind: str, count: int = 1) -> list[dict[str, Any]]:
         """Read on until ``count`` more frames of this type have come; the events that were read."""
@@ -159,11 +161,14 @@ class Reader:
 
     def _take(self) -> None:
         assert self._reading is not None
-        data, self._reading = self._reading.result(), None
-        self.seen += list(frames(data))
+        data, self._reading = self._rest + self._reading.result(), None
+        end = data.rfind(b"\n\n") + 2 if b"\n\n" in data else 0  # a piece may end inside of a frame
+        self._rest = data[end:]
+        if end:
+            self.seen += list(frames(data[:end]))
 
     def _has_all(self) -> bool:
-        stream = self._source.ag_frame.f_locals["stream"]  # a look inside: it says when there is nothing to wait for
+        stream = self._source.stream  # it says when there is nothing to wait for
         return bool(stream.written >= self._gateway.controller.log.position)
 
     async def close(self) -> None:

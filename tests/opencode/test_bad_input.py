@@ -1,6 +1,7 @@
 """Bad values: every route refuses them with a 4xx that says what and where, and nothing changes."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,16 @@ BAD: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/config?directory=/etc", None, 403, "/etc"),
     ("GET", "/permission?directory=/etc", None, 403, "/etc"),
     ("GET", "/project/current?directory=/etc", None, 403, "/etc"),
+    *[
+        (method, f"{path}?directory=/etc", None, 403, "/etc")
+        for method in ("GET", "HEAD")
+        for path in (
+            "/agent /command /vcs /provider /lsp /mcp /question /global/event /session/{sid} /session/{sid}/message "
+            "/config/providers /project /global/config /skill"
+        ).split()
+    ],
+    ("POST", "/session/{sid}/abort?directory=/etc", None, 403, "/etc"),
+    ("GET", "/agent?directory=/" + "a" * 20_000, None, 403, "20001 characters"),
     ("GET", "/project/nope/directories", None, 404, "nope"),
     ("GET", "/session/nope", None, 400, '["sessionID"]'),
     ("GET", "/session/{unknown}", None, 404, "{unknown}"),
@@ -112,6 +123,40 @@ PROMPTS: list[tuple[Any, int, str]] = [
     ({"parts": [{"type": "file", "mime": "image/png", "url": "x"}]}, 400, '["parts"][0]["url"]'),
     ({"parts": [{"type": "file", "mime": "image/png", "url": "data:image/png;base64,?"}]}, 400, '["parts"][0]["url"]'),
     ({"parts": [{"type": "subtask", "prompt": "x"}]}, 501, '["parts"][0]'),
+    *[
+        ({"parts": [{"type": "file", "mime": "text/plain", "url": url}]}, status, '["parts"][0]["url"]')
+        for url, status in (
+            ("javascript:alert(1)", 400),
+            ("JavaScript:alert(1)", 400),
+            (" javascript:alert(1)", 400),
+            ("java\nscript:alert(1)", 400),
+            ("vbscript:x", 400),
+            ("attachment:///x", 400),
+            ("https://[bad", 400),
+            ("https://a\nb", 400),
+            ("file:///etc/passwd", 403),
+            ("FILE:///etc/passwd", 403),
+            ("file:/etc/passwd", 403),
+            ("file://localhost/etc/passwd", 403),
+            ("file:///%65tc/passwd", 403),
+            ("file:etc/passwd", 403),
+            ("file:///%00", 403),
+            ("file://" + "/a" * 5000, 403),
+            ("file://other/etc/passwd", 400),
+        )
+    ],
+    *[
+        ({"parts": [{"type": "text", "text": "a", "id": part_id}, *TEXT]}, 400, '["parts"][0]["id"]')
+        for part_id in ("prt", "prt_/", "prt_a\n", "prt_é", "prt_" + "z" * 120, "prt_a b", "")
+    ],
+    *[
+        ({"parts": [{"type": "text", "text": "a", "id": a}, {"type": "text", "text": "b", "id": b}]}, 400, "rise")
+        for a, b in (("prt_2", "prt_1"), ("prt_1", "prt_1"))
+    ],
+    *[
+        ({"parts": TEXT, "messageID": message_id}, 400, "regex")
+        for message_id in ("msg_/../x", "msg_a\n", "msg_\0", "msg_a b", "msg_é", "msg_%2F", "msg_?", "msg" + "a" * 129)
+    ],
     ({"parts": TEXT, "messageID": "x"}, 400, '["messageID"]'),
     ({"parts": TEXT, "messageID": "msg" + "x" * 200}, 400, '["messageID"]'),
     ({"parts": TEXT, "messageID": 5}, 400, '["messageID"]'),
@@ -128,7 +173,19 @@ PROMPTS: list[tuple[Any, int, str]] = [
 RAW: list[tuple[bytes, str, int, str]] = [
     (b"{not json", "application/json", 400, "JSON"),
     (b'{"parts": NaN}', "application/json", 400, "JSON"),
-    (b'{"parts": [{"type": "text", "text": "\\ud800"}]}', "application/json", 400, "JSON"),
+    *[
+        (b'{"parts": [{"type": "text", "text": "' + lone + b'"}]}', "application/json", 400, "surrogate")
+        for lone in (
+            b"\\ud800",
+            b"\\uD800 abc",
+            b"\\udc00",
+            b"\\udc00 x",
+            b"\\ud800\\ud800",
+            b"\\ud800\\u0041",
+            b"x\\udBFFy",
+        )
+    ],
+    (b'{"parts": [{"type": "text", "text": "\\ud83d\\ude00', "application/json", 400, "truncated"),
     (b'{"parts": [{"type": "text", "text": "\xed\xa0\x80"}]}', "application/json", 400, "JSON"),
     (b'{"parts": ' + b"[" * 5000 + b"]" * 5000 + b"}", "application/json", 400, ""),
     (b'{"x": ' + b"[" * 5000 + b"]" * 5000 + b"}", "application/json", 400, ""),
@@ -156,6 +213,8 @@ class Fixed:
     async def refused(self, answer: httpx.Response, status: int, names: str, before: object) -> None:
         assert answer.status_code == status, answer.text
         assert answer.headers["content-type"] == "application/json"
+        if answer.request.method == "HEAD":
+            return
         body = answer.json()
         message = body["data"]["message"] if "data" in body else body["message"]
         assert self.fill(names) in message
@@ -218,3 +277,86 @@ async def test_bodies_that_are_no_json_are_refused_everywhere(tmp_path: Path, pa
             headers = {"content-type": kind} if kind else {}
             answer = await one.http.post(setting.fill(path), content=data, headers=headers)
             await setting.refused(answer, status, names, before)
+
+
+LONG = "x" * 20_000
+
+
+async def test_what_is_long_is_cut_where_it_is_named(tmp_path: Path) -> None:
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm) as one:
+        sid = await one.new()
+        for method, path in (
+            ("GET", f"/session/ses_{LONG}"),
+            ("GET", f"/session/{LONG}"),
+            ("DELETE", f"/session/ses_{LONG}"),
+            ("GET", f"/session/{sid}/message/msg_{LONG}"),
+            ("DELETE", f"/session/{sid}/message/msg_{LONG}"),
+            ("GET", f"/session/{sid}/message/{LONG}"),
+            ("POST", f"/question/que_{LONG}/reject"),
+            ("GET", f"/project/{LONG}/directories"),
+        ):
+            answer = await one.http.request(method, path)
+            assert answer.status_code in (400, 404) and len(answer.content) < 500, path
+        body = {"parts": TEXT, "model": {"providerID": "n" * 1000, "modelID": "m"}}
+        answer = await one.http.post(f"/session/{sid}/message", json=body)
+        assert answer.status_code == 404 and len(answer.content) < 500
+
+
+async def test_head_is_answered_where_get_is(tmp_path: Path) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        sid = await one.new()
+        for path in ("/session", f"/session/{sid}", f"/session/{sid}/message", "/agent", "/lsp", "/path"):
+            answer = await one.http.head(path)
+            assert answer.status_code == 200 and int(answer.headers["content-length"]) >= 2, path
+        assert "head" not in (await one.http.get("/doc")).json()["paths"]["/session"]
+
+
+async def test_links_inside_of_the_workspace_are_taken(tmp_path: Path) -> None:
+    farm = Farm()
+    async with gateway(tmp_path, farm) as one:
+        sid = await one.new()
+        (one.workspace / "a b.py").write_text("x")
+        (one.workspace / "out").symlink_to("/etc")
+        good = [
+            f"file://{one.workspace}/a%20b.py?start=1&end=2",
+            f"file://{one.workspace}/new",
+            "https://example.org/a",
+        ]
+        for url in good:
+            parts = [{"type": "file", "mime": "text/plain", "url": url}]
+            answer = await one.http.post(f"/session/{sid}/message", json={"parts": parts})
+            assert answer.status_code == 200, answer.text
+        listed = [part["url"] for m in await one.messages(sid) for part in m["parts"] if part["type"] == "file"]
+        assert listed == good
+        for url in (f"file://{one.workspace}/out/passwd", f"file://{one.workspace}/%2e%2e/x"):
+            parts = [{"type": "file", "mime": "text/plain", "url": url}]
+            answer = await one.http.post(f"/session/{sid}/message", json={"parts": parts})
+            assert answer.status_code == 403
+
+
+async def test_a_folder_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    """Its path cannot be said in JSON, and not be stored."""
+    async with gateway(tmp_path, Farm()) as one:
+        named = os.fsencode(one.workspace) + b"/\xff"
+        os.mkdir(named)
+        os.symlink(named, one.workspace / "link")
+        answer = await one.http.post("/session", params={"directory": f"{one.workspace}/link"}, json={})
+        assert answer.status_code == 403 and "UTF-8" in answer.json()["data"]["message"]
+
+
+async def test_ids_of_parts_that_are_not_in_order_with_minted_ones_are_replaced(tmp_path: Path) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        sid = await one.new()
+        for first in (
+            "prt_zzzzzzzzzzzzzzzz",
+            "prt_ffffffffffffzzzzzzzzzzzzzz",
+            "prt_3f2b8c1e-77aa-4f0e",
+            "prt-1",
+            None,
+        ):
+            parts = [{"type": "text", "text": "a", "id": first}, {"type": "text", "text": "b"}]
+            answer = await one.http.post(f"/session/{sid}/message", json={"parts": parts})
+            assert answer.status_code == 200
+            ids = [part["id"] for part in (await one.messages(sid))[-2]["parts"]]
+            assert len(ids) == 2 and ids == sorted(set(ids))

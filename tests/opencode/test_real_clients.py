@@ -19,7 +19,7 @@ CLIENTS = Path(__file__).resolve().parent.parent / "clients"
 OPENCODE = CLIENTS / "node_modules" / ".bin" / "opencode"
 DEADLINE = 60  # seconds; a loaded machine is slow, not wrong
 
-pytestmark = pytest.mark.skipif(not OPENCODE.exists(), reason="the npm clients are not installed: make clients")
+pytestmark = pytest.mark.usefixtures("npm_clients")
 
 
 @pytest.fixture
@@ -154,8 +154,7 @@ class Terminal:
 
 @pytest.fixture
 async def terminal(tmp_path: Path, served: Served) -> AsyncIterator[Terminal]:
-    if shutil.which("tmux") is None:
-        pytest.skip("tmux is not installed")
+    assert shutil.which("tmux"), "tmux is not installed"
     one = Terminal(served.workspace, environment(tmp_path / "home"))
     await one.start(str(OPENCODE), "attach", served.url)
     try:
@@ -203,8 +202,7 @@ async def test_the_terminal_client(terminal: Terminal, served: Served) -> None:
 
 
 async def test_a_pending_permission_is_shown_to_a_terminal_that_attaches(tmp_path: Path, served: Served) -> None:
-    if shutil.which("tmux") is None:
-        pytest.skip("tmux is not installed")
+    assert shutil.which("tmux"), "tmux is not installed"
     session_id = await served.session()
     async with served.events() as frames:
         await served.send(session_id, "ask Deploy")
@@ -221,8 +219,7 @@ async def test_a_pending_permission_is_shown_to_a_terminal_that_attaches(tmp_pat
 
 async def test_a_terminal_that_lost_its_connection_shows_what_it_missed(tmp_path: Path, served: Served) -> None:
     """It re-opens only its stream and fetches nothing: all of it comes again on the stream."""
-    if shutil.which("tmux") is None:
-        pytest.skip("tmux is not installed")
+    assert shutil.which("tmux"), "tmux is not installed"
     async with cut_proxy(served.url) as proxy:
         terminal = Terminal(served.workspace, environment(tmp_path / "home"))
         await terminal.start(str(OPENCODE), "attach", proxy.url)

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from adapters.opencode import streams, translate
+from adapters.opencode import translate
 from gateway.core import effects as fx
-from gateway.core.errors import ClientError, Limit
 from gateway.core.inputs import AgentAsk, AgentPlan, AgentText, AgentTool, PromptEnded
 from gateway.core.model import Option
 from tests.fake_port import Farm
@@ -345,72 +344,3 @@ async def test_event_is_of_one_directory(tmp_path: Path) -> None:
         assert {event["properties"]["sessionID"] for event in await everywhere.now()} == {sid, answer.json()["id"]}
         await here.close()
         await everywhere.close()
-
-
-async def test_heartbeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "HEARTBEAT", 0.01)
-    async with gateway(tmp_path, Farm()) as one:
-        reader = one.read()
-        await reader.until("server.heartbeat", 3)
-        rising(reader)
-        cursor = reader.seen[-1][0]
-        sid = await one.new()
-        again = one.read(cursor)
-        await again.until("session.created")
-        assert again.seen[1][1]["properties"]["sessionID"] == sid
-        await reader.close()
-        await again.close()
-
-
-async def test_an_answer_waits_for_the_streams(tmp_path: Path) -> None:
-    """``opencode run --attach`` stops reading when its POST is answered."""
-    farm = Farm()
-    async with gateway(tmp_path, farm) as one:
-        sid = await one.new()
-        reader = one.streams.open("event", str(one.workspace), "")
-        await anext(reader)
-        await one.queue(sid, "x")
-        await settled(one)
-        position = one.controller.log.position
-        waiting = task(one.streams.flushed(position))
-        await anext(reader)  # handed over, and not yet written: only the next call says so
-        done, _ = await asyncio.wait([waiting], timeout=0.05)
-        assert not done
-        reading = task(anext(reader))
-        await asyncio.wait_for(waiting, 1)
-        reading.cancel()
-        await asyncio.wait([reading])
-        await reader.aclose()
-
-
-async def test_a_stalled_stream_holds_answers_back_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "FLUSH", 0.05)
-    farm = Farm()
-    async with gateway(tmp_path, farm) as one:
-        sid = await one.new()
-        reader = one.streams.open("global", "", "")
-        await anext(reader)
-        await one.queue(sid, "x")
-        await settled(one)
-        await asyncio.wait_for(one.streams.flushed(one.controller.log.position), 1)
-        monkeypatch.setattr(streams, "FLUSH", 60)
-        await asyncio.wait_for(one.streams.flushed(one.controller.log.position), 1)
-        await reader.aclose()
-
-
-async def test_limits_and_malformed_cursors_are_said_before_the_stream_begins(tmp_path: Path) -> None:
-    async with gateway(tmp_path, Farm(), max_subscribers=1) as one:
-        for cursor in ("x", "1", "1.2.3.4.5", "1.2.x"):
-            for path in ("/event", "/global/event"):
-                answer = await one.http.get(path, params={"cursor": cursor})
-                assert answer.status_code == 400 and "cursor" in answer.json()["data"]["message"]
-                answer = await one.http.get(path, headers={"last-event-id": cursor})
-                assert answer.status_code == 400
-            with pytest.raises(ClientError):
-                one.streams.open("global", "", cursor)
-        one.streams._limit = 1
-        reader = one.streams.open("global", "", "")
-        await anext(reader)
-        with pytest.raises(Limit):
-            one.streams.open("global", "", "")
-        await reader.aclose()

@@ -86,7 +86,7 @@ def test_every_event_is_either_in_a_golden_or_has_no_word_here() -> None:
     )
     silent = (
         "MessagesOffered MessageAliased AbortAsked TurnCancelling MessageRefs ModesUpdated ConfigUpdated "
-        "CommandsUpdated ChildUpdated AgentUpdated OfferAccepted"
+        "CommandsUpdated ChildUpdated OfferAccepted"
     )
     assert not shown & set(silent.split())
     assert {one.__name__ for one in get_args(ev.Event)} <= shown | set(pending.split()) | set(silent.split())
@@ -105,7 +105,7 @@ def test_parts_of_a_prompt_become_blocks_and_come_back() -> None:
         FileInput("application/pdf", "data:application/pdf;base64,aGk=", id="prt_5"),
         FileInput("text/plain", "file:///workspace/a.py", id="prt_6", source=source),
     ]
-    content, ids = translate_content.content_of(parts)
+    content, ids = translate_content.content_of(parts, str)
     assert ids == tuple(f"prt_{n}" for n in range(1, 7))
     assert [type(block) for block in content] == [Text, Image, Audio, Resource, Resource, ResourceLink]
     back = [translate_content.user_part(b, i, SID, "msg_1", None) for b, i in zip(content, ids, strict=True)]
@@ -127,18 +127,18 @@ def test_parts_of_a_prompt_become_blocks_and_come_back() -> None:
 )
 def test_a_bad_part_names_its_place(part: FileInput, where: str) -> None:
     with pytest.raises(ClientError, match="\n  at ") as caught:
-        translate_content.content_of([part])
+        translate_content.content_of([part], str)
     assert where in caught.value.message
 
 
 def test_part_ids_rise() -> None:
     with pytest.raises(ClientError, match=r'\["parts"\]\[1\]\["id"\]'):
-        translate_content.content_of([TextInput("a", id="prt_2"), TextInput("b", id="prt_1")])
+        translate_content.content_of([TextInput("a", id="prt_2"), TextInput("b", id="prt_1")], str)
 
 
 def test_subtasks_are_not_offered() -> None:
     with pytest.raises(NotSupported):
-        translate_content.content_of([SubtaskInput("x")])
+        translate_content.content_of([SubtaskInput("x")], str)
 
 
 # --- tools ---------------------------------------------------------------------------------------------------------
@@ -284,12 +284,12 @@ def test_cursors() -> None:
     info = msgspec.convert(INFO, SessionInfo)
     delta = ev.TextDelta(PartId("p"), "m", StepId("m"), "agent", "x")
     log.publish([(ev.Record(SessionId(SID), 0, 1, 1, delta), info, None)] * 9)
-    assert parse(log, "3.5") == (5, 0)
-    assert parse(log, "3.5.2") == (5, 2)
-    assert parse(log, "3.5.0.17") == (5, 0)
-    assert parse(log, "3.5.4096.2") == (STALE, 0)  # inside of a snapshot
-    assert parse(log, "2.5") == (STALE, 0)
-    assert parse(log, "3.10") == (STALE, 0)  # not reached yet: no place of this log
+    assert parse(log, "3.5")[:2] == (5, 0)
+    assert parse(log, "3.5.2")[:2] == (5, 2)
+    assert parse(log, "3.5.0.17")[:2] == (5, 0)
+    assert parse(log, "3.5.4096.2")[:2] == (STALE, 0)  # inside of a snapshot
+    assert parse(log, "2.5")[:2] == (STALE, 0)
+    assert parse(log, "3.10")[:2] == (STALE, 0)  # not reached yet: no place of this log
     for bad in ("", "x", "3", "3.", "3.x", "3.5.", "3.5.1.2.3", "3.-1", "3.5.²", "3.5." + "9" * 40, "\0"):
         with pytest.raises(ClientError):
             parse(log, bad)

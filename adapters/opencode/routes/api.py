@@ -8,17 +8,20 @@ from urllib.parse import unquote
 import msgspec
 from starlette.requests import Request
 
-from adapters.opencode.errors import Invalid, decode, told
+from adapters.opencode.errors import NAMED, Invalid, cut, decode, told
 from adapters.opencode.streams import Streams
 from adapters.opencode.translate import Translator
-from gateway.controller import SessionController, SessionView
+from gateway.controller import SessionController
+from gateway.core.errors import Forbidden, NotFound
 from gateway.core.ids import SessionId
 from gateway.core.model import By
 from gateway.paths import confine
 from gateway.settings import Settings
+from gateway.views import SessionView
 
 T = TypeVar("T")
 HEADER = "x-opencode-directory"
+LONGEST = 4096  # characters of a path
 
 
 class Api:
@@ -44,11 +47,26 @@ class Api:
         Raises Forbidden for one outside.
         """
         given = request.query_params.get("directory") or unquote(request.headers.get(HEADER, ""))
-        return str(confine(given, self.roots)) if given else None
+        return self.confined(given) if given else None
 
     def directory(self, request: Request) -> str:
         """The same; the first workspace root where none is named."""
         return self.asked_directory(request) or str(self.roots[0])
+
+    async def check_directory(self, request: Request) -> None:
+        """For routes that do not ask where, too: a directory outside of the workspace is refused."""
+        self.asked_directory(request)
+
+    def confined(self, path: str) -> str:
+        """The real path, inside of the workspace. Raises Forbidden."""
+        if len(path) > LONGEST:
+            raise Forbidden(f"{cut(path)!r} has {len(path)} characters, more than a path has ({LONGEST})")
+        real = str(confine(path, self.roots))
+        try:
+            real.encode()
+        except UnicodeEncodeError:  # a symlink to a folder whose name is no text
+            raise Forbidden(f"{path!r} leads to a folder whose name is not UTF-8") from None
+        return real
 
     # --- what ------------------------------------------------------------------------------------------------------
 
@@ -62,12 +80,14 @@ class Api:
         return await self.controller.view(self.session_id(session_id))
 
     def session_id(self, value: str) -> SessionId:
-        return SessionId(prefixed(value, "ses", "sessionID"))
+        if len(prefixed(value, "ses", "sessionID")) > NAMED:  # longer than any of ours
+            raise NotFound(f"Session not found: {cut(value)}")
+        return SessionId(value)
 
 
 def prefixed(value: str, prefix: str, name: str, kind: str = "Params") -> str:
     if not value.startswith(prefix):
-        raise Invalid(f'Expected a string starting with "{prefix}", got "{value[:200]}"\n  at ["{name}"]', kind)
+        raise Invalid(f'Expected a string starting with "{prefix}", got "{cut(value)}"\n  at ["{name}"]', kind)
     return value
 
 

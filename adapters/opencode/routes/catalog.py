@@ -7,10 +7,11 @@ agents without such options, there is one model ``default`` and one OpenCode age
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adapters.opencode.errors import Invalid
+from adapters.opencode.errors import Invalid, cut
 from adapters.opencode.wire import DEFAULT_MODE, DEFAULT_MODEL
-from gateway.controller import SessionController, SessionView
+from gateway.controller import SessionController
 from gateway.core.errors import NotFound
+from gateway.views import SessionView
 
 
 def modes_of(view: SessionView) -> list[Mapping[str, Any]]:
@@ -175,7 +176,7 @@ def agent_named(controller: SessionController, name: str) -> str:
     """A configured agent, asked for as a provider. Raises NotFound."""
     if name not in controller.agents:
         known = ", ".join(controller.agents)
-        raise NotFound(f'Unknown provider "{name}", expected one of: {known}\n  at ["model"]["providerID"]')
+        raise NotFound(f'Unknown provider "{cut(name)}", expected one of: {known}\n  at ["model"]["providerID"]')
     return name
 
 
@@ -185,10 +186,10 @@ def model_named(known: Mapping[str, str], name: str, field: str) -> str:
         return ""
     if known and name not in known:
         names = ", ".join(known)
-        raise Invalid(f'Unknown model "{name}", expected one of: {names}\n  at ["model"]["{field}"]', "Payload")
+        raise Invalid(f'Unknown model "{cut(name)}", expected one of: {names}\n  at ["model"]["{field}"]', "Payload")
     return name
 
 
 def no_mode(name: str, known: Sequence[str]) -> Invalid:
     names = ", ".join(known) or DEFAULT_MODE
-    return Invalid(f'Unknown agent "{name}", expected one of: {names}\n  at ["agent"]', "Payload")
+    return Invalid(f'Unknown agent "{cut(name)}", expected one of: {names}\n  at ["agent"]', "Payload")

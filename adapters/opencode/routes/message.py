@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from adapters.opencode import snapshot
-from adapters.opencode.errors import BadCursor, Invalid, json
+from adapters.opencode.errors import BadCursor, Invalid, cut, json
 from adapters.opencode.routes import catalog
 from adapters.opencode.routes.api import Api, prefixed, query
 from adapters.opencode.routes.session import Count
@@ -27,11 +27,11 @@ from adapters.opencode.wire import (
     TextInput,
     WithParts,
 )
-from gateway.controller import SessionView
 from gateway.core.errors import Conflict, NotFound, of_agent
 from gateway.core.ids import MessageId, SessionId
 from gateway.core.replies import Admission, Settlement
 from gateway.core.transcript import StepItem
+from gateway.views import SessionView
 
 _prompt = msgspec.json.Decoder(Prompt)
 
@@ -97,7 +97,7 @@ def routes(api: Api) -> APIRouter:
             raise Conflict(f'{messageID} is the agent\'s: it stays\n  at ["messageID"]')
         verdict = await controller.revoke(session_id, MessageId(messageID), by=api.by(request))
         if verdict.kind == "unknown":
-            raise NotFound(f"Message not found: {messageID}")
+            raise NotFound(f"Message not found: {cut(messageID)}")
         if verdict.kind != "revoked":
             raise Conflict(f'{messageID} was delivered to the agent already: it stays\n  at ["messageID"]')
         return json(True)
@@ -116,7 +116,9 @@ def routes(api: Api) -> APIRouter:
     async def prompt_async(request: Request, sessionID: str) -> Response:
         """Send a prompt: 204 when it is stored."""
         session_id = api.session_id(sessionID)
-        await admit(request, session_id, await api.body(request, _prompt))
+        admission = await admit(request, session_id, await api.body(request, _prompt))
+        if admission.state == "revoked":
+            raise Conflict(f"{admission.ascending_id} was revoked", message_id=admission.ascending_id)
         return Response(status_code=204)
 
     @router.post("/session/{sessionID}/command", response_model=None)
@@ -128,7 +130,7 @@ def routes(api: Api) -> APIRouter:
         if body.model:
             agent, slash, name = body.model.partition("/")
             if not slash:
-                raise Invalid(f'Expected provider/model, got "{body.model}"\n  at ["model"]', "Payload")
+                raise Invalid(f'Expected provider/model, got "{cut(body.model)}"\n  at ["model"]', "Payload")
             model = ModelInput(agent, name)
         text = f"/{body.command.removeprefix('/')} {body.arguments}".rstrip()
         prompted = Prompt([TextInput(text), *body.parts], body.messageID, model, body.agent)
@@ -138,7 +140,7 @@ def routes(api: Api) -> APIRouter:
 
     async def admit(request: Request, session_id: SessionId, body: Prompt) -> Admission:
         view = await api.view(session_id)
-        content, part_ids = content_of(body.parts)
+        content, part_ids = content_of(body.parts, api.confined)
         if not content:
             raise Invalid('Expected at least one text or file part\n  at ["parts"]', "Payload")
         changes = chosen(view, body)
@@ -212,7 +214,7 @@ def routes(api: Api) -> APIRouter:
         pending = next((p for p in view.pending if message_id in (p.id, p.ascending_id)), None)
         message = user or pending
         if message is None:
-            raise NotFound(f"Message not found: {message_id}")
+            raise NotFound(f"Message not found: {cut(message_id)}")
         return WithParts(*api.translator.messages.user(view.info, message))
 
     return router

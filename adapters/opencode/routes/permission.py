@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from adapters.opencode import translate_requests as requests
-from adapters.opencode.errors import Tagged, json
+from adapters.opencode.errors import Tagged, cut, json
 from adapters.opencode.routes.api import Api, prefixed
 from adapters.opencode.wire import LegacyPermissionReply, PermissionReply, QuestionReply
 from gateway.core.ids import RequestId, SessionId
@@ -90,4 +90,4 @@ def routes(api: Api) -> APIRouter:
 def missing(request_id: str, kind: RequestKind, answered: bool) -> Tagged:
     word = "Permission" if kind == "permission" else "Question"
     why = "was answered already" if answered else "not found"
-    return Tagged(f"{word}NotFoundError", f"{word} request {why}: {request_id}", requestID=request_id)
+    return Tagged(f"{word}NotFoundError", f"{word} request {why}: {cut(request_id)}", requestID=cut(request_id))

@@ -8,7 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.requests import Request
 from starlette.responses import Response
 
-from adapters.opencode.errors import json
+from adapters.opencode.errors import cut, json
 from adapters.opencode.routes import catalog
 from adapters.opencode.routes.api import Api
 from adapters.opencode.translate_messages import project_id
@@ -100,7 +100,7 @@ def routes(api: Api) -> APIRouter:
         for directory in found:
             if project_id(directory) == projectID:
                 return json([{"directory": directory}])
-        raise NotFound(f"Project not found: {projectID}")
+        raise NotFound(f"Project not found: {cut(projectID)}")
 
     @router.get("/doc", response_model=None)
     async def doc(request: Request) -> Response:
