@@ -82,6 +82,7 @@ class AcpAgent:
         self._state: Literal["absent", "starting", "ready"] = "absent"
         self._connection: Connection | None = None
         self._opening: asyncio.Task[None] | None = None
+        self._configuring: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None  # ends the process that was left last
         self._tasks = Supervisor()
         self._facts: list[AgentFact] = []
@@ -105,7 +106,10 @@ class AcpAgent:
     def perform(self, effect: effects.AnyEffect) -> None:
         match effect:
             case effects.OfferPrompt():
-                self._prompt(effect)
+                if self._configuring is None or self._configuring.done():
+                    self._prompt(effect)
+                else:  # the prompt is for the mode and the model that were chosen
+                    self._tasks.start(self._prompt_then(self._configuring, effect), name=f"prompt {self._config.name}")
             case effects.OfferSteer():
                 self._steer(effect)
             case effects.Withdraw():
@@ -127,7 +131,9 @@ class AcpAgent:
                     self._connection.answer(ask[0].id, calls.encode_answer(ask[1], effect.outcome))
             case effects.ConfigureAgent():
                 if self._state == "ready":
-                    self._tasks.start(self._configure(effect), name=f"configure {self._config.name}")
+                    self._configuring = self._tasks.start(
+                        self._configure(self._configuring, effect), name=f"configure {self._config.name}"
+                    )
             case effects.StartAgent():
                 raise ValueError("StartAgent is start()")
 
@@ -290,6 +296,10 @@ class AcpAgent:
         error = Error("agent_exit", f"{self._config.name} is not running")
         self._say(inputs.PromptUnwritten(offer_id=offer.offer_id, error=error))
 
+    async def _prompt_then(self, configuring: "asyncio.Task[None]", offer: effects.OfferPrompt) -> None:
+        await asyncio.wait((configuring,))
+        self._prompt(offer)
+
     def _prompt_ended(self, offer_id: OfferId, result: msgspec.Raw | None, error: rpc.RpcError | None) -> None:
         if error is not None and error.code != rpc.CANCELLED:
             auth = self._connection.can.auth if self._connection and self._connection.can else ()
@@ -334,7 +344,9 @@ class AcpAgent:
 
     # --- modes and options -----------------------------------------------------------------------------------------
 
-    async def _configure(self, wish: effects.ConfigureAgent) -> None:
+    async def _configure(self, before: "asyncio.Task[None] | None", wish: effects.ConfigureAgent) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait((before,))  # one after the other: the last wish is what stays
         if wish.mode is not None:
             if self._session.mode_by_option:
                 await self._set(self._session.mode_by_option, wish.mode)

@@ -170,6 +170,19 @@ async def test_child(tmp_path: Path) -> None:
         assert down.content == (Text("Task for Bob"),)
 
 
+async def test_a_prompt_runs_in_the_mode_that_was_chosen_before_it(tmp_path: Path) -> None:
+    async with demo(tmp_path) as d:
+        d.port.perform(effects.ConfigureAgent(mode="ask", model="careful"))
+        offer = d.offer("tool rm")
+        ask = await d.sink.one(inputs.AgentAsk)  # in this mode a tool asks first
+        told = [type(fact) for fact in d.sink.facts]
+        assert d.sink.of(inputs.AgentConfig)[-1].model == "careful"
+        last = max(i for i, kind in enumerate(told) if kind is inputs.AgentConfig)
+        assert told.index(inputs.PromptWritten) > last
+        d.port.perform(effects.AnswerAgent(ask.agent_ref, Selected(ask.options[0].id)))
+        assert (await d.sink.one(inputs.PromptEnded, offer_id=offer)).outcome == "end_turn"
+
+
 async def test_settings(tmp_path: Path) -> None:
     async with demo(tmp_path) as d:
         at = len(d.sink.facts)
