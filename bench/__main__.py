@@ -1,6 +1,7 @@
 """All benchmarks, one after the other: ``make bench``. Arguments go to the spine's."""
 
-from bench import spine, store_bench
+from bench import acp_ws, spine, store_bench
 
 spine.main()
+acp_ws.main()
 store_bench.run_in(".")
