@@ -48,15 +48,15 @@ def bare() -> tuple[float, float]:
 
 
 class Gateway:
-    """A server of its own on a free port, in a folder that goes away."""
+    """A server of its own on a free port, in a folder that goes away. ``more``: flags of ``serve``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *more: str) -> None:
         self.folder = tempfile.TemporaryDirectory()
         began = time.perf_counter()
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRUNKLINE_DEMO_STATE": self.folder.name}
         arguments = ["serve", "--port", "0", "--data", self.folder.name + "/data", "--workspace", self.folder.name]
         self.process = subprocess.Popen(
-            SERVER + arguments,
+            SERVER + arguments + list(more),
             cwd=self.folder.name,
             env=environment,
             stdout=subprocess.PIPE,

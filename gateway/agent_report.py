@@ -24,7 +24,8 @@ async def _report(settings: Settings, probe: Probe, out: TextIO) -> bool:
     for config, (lines, _) in zip(configs, results, strict=True):
         default = " (default)" if config.name == settings.first_agent() else ""
         out.write(f"{config.name}{default}\n")
-        for key, value in [("command", " ".join(config.command)), *lines]:
+        told = [("command", " ".join(config.command)), ("url", _place(config)), ("python", config.python), *lines]
+        for key, value in told:
             if value:
                 out.write(f"  {key:<{WIDTH}} {value}\n")
     return all(ok for _, ok in results)
@@ -43,6 +44,11 @@ async def _try(config: AgentConfig, probe: Probe) -> tuple[list[tuple[str, str]]
             lines.append(("to do", credentials_hint(config)))
         return lines, False
     return [(key, _text(value)) for key, value in found.items()], True
+
+
+def _place(config: AgentConfig) -> str:
+    """The url without its query, which may be a secret."""
+    return config.url.partition("?")[0]
 
 
 def _text(value: object) -> str:

@@ -17,7 +17,11 @@ from adapters.acp.routes import router as acp_router
 from adapters.agui import routes as agui
 from adapters.opencode import routes as opencode
 from adapters.opencode.errors import error_response as opencode_error
+from adapters.pydantic_ai.agent import factory as native_agents
+from gateway.agents import AgentConfig, AgentPort, Sink
+from gateway.client_calls import ClientCalls
 from gateway.controller import SessionController
+from gateway.core.model import SessionInfo
 from gateway.http_errors import Errors, Renderer, install, render_default
 from gateway.log import SessionLog
 from gateway.metrics import MeasuredStore, Metrics
@@ -86,12 +90,25 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         ended = reap(run_dir)
         if ended:
             log.warning("ended what an earlier gateway left running", processes=ended)
-        ports = acp_agents(run_dir)
-        stack.push_async_callback(ports.close)
+        clients = ClientCalls()
+        processes, natives = acp_agents(run_dir, settings.workspace, clients), native_agents(settings.data)
+        stack.push_async_callback(processes.close)
+        stack.push_async_callback(natives.close)
+
+        def ports(config: AgentConfig, info: SessionInfo, sink: Sink) -> AgentPort:
+            return (natives if config.python else processes)(config, info, sink)
+
         agents = settings.agents
         options = Options(settings.on_restart, settings.idle_unload, settings.max_sessions, settings.max_pending)
         controller = SessionController(
-            store, events, agents, ports, default_agent=settings.first_agent(), options=options
+            store,
+            events,
+            agents,
+            ports,
+            default_agent=settings.first_agent(),
+            options=options,
+            clients=clients,
+            logins=processes.logins,
         )
         stack.push_async_callback(controller.close)
         app.state.controller = controller

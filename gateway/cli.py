@@ -12,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from gateway.agents import AgentConfig
     from gateway.controller import SessionController
     from gateway.settings import Settings
 
@@ -131,13 +132,18 @@ def agents(config: Config = None, agent: Agent = None) -> None:
     """Start each configured agent once; say what it is, or what failed."""
     settings = _settings(config, agent, {})
 
-    from adapters.acp.agent import probe
+    from adapters.acp.agent import probe as probe_process
+    from adapters.pydantic_ai.agent import probe as probe_native
     from gateway.agent_report import report
     from gateway.logging import configure
 
     # The report says what matters of an agent; warnings above it only for who asks for them.
     level = settings.log_level if "log_level" in settings.model_fields_set else "error"
     configure(level, settings.log_format, settings.named_tokens().values())
+
+    async def probe(config: "AgentConfig") -> dict[str, object]:
+        return await (probe_native if config.python else probe_process)(config)
+
     if not report(settings, probe, sys.stdout):
         raise typer.Exit(1)
 
@@ -191,12 +197,13 @@ def _check_agents(settings: "Settings") -> None:
     """An agent that cannot start here is a warning while another can; none that can is an error."""
     import os
 
-    from gateway.known_agents import missing
+    from gateway.known_agents import missing, unsafe
 
     problems = {name: missing(agent, os.environ) for name, agent in settings.agents.items()}
     lines = [f"agent {name}: {why}" for name, why in problems.items() if why]
     if len(lines) == len(problems):
         _fail(lines)
+    lines += [f"agent {name}: {why}" for name, agent in settings.agents.items() if (why := unsafe(agent))]
     for line in lines:
         typer.echo(f"trunkline: warning: {line}", err=True)
 

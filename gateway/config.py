@@ -206,11 +206,14 @@ def _together(settings: Settings) -> list[tuple[tuple[str | int, ...], str]]:
     """What is right by itself and wrong together."""
     found: list[tuple[tuple[str | int, ...], str]] = []
     for name, agent in settings.agents.items():
-        if not agent.command and not agent.url:
+        ways = [key for key in ("command", "url", "python") if getattr(agent, key)]
+        if not ways:
             known = ", ".join(KNOWN)
-            found.append((("agents", name), f"needs a command or a url (known without: {known})"))
-        if agent.command and agent.url:
-            found.append((("agents", name), "has both a command and a url; give one"))
+            found.append((("agents", name), f"needs a command, a url or python (known without: {known})"))
+        if len(ways) > 1:
+            found.append((("agents", name), f"has both a {' and a '.join(ways)}; give one"))
+        if agent.headers and not agent.url:
+            found.append((("agents", name, "headers"), "are sent to a url, and there is none"))
     if settings.default_agent and settings.default_agent not in settings.agents:
         names = ", ".join(settings.agents)
         found.append((("default_agent",), f"{settings.default_agent!r} is not among the agents ({names})"))

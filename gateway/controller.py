@@ -10,17 +10,17 @@ from typing import Any, Literal
 
 import structlog
 
+from gateway.core import fork as forks
 from gateway.core import waits
 from gateway.core.content import Content, Json
-from gateway.core.errors import (
-    Limit,
-    NotFound,
-)
+from gateway.core.errors import Busy, GatewayError, Limit, NotFound, NotSupported
+from gateway.core.events import Record
 from gateway.core.ids import MessageId, RequestId, SessionId, TurnId
 from gateway.core.inputs import (
     UNSET,
     Abort,
     Answer,
+    CancelWork,
     Create,
     Delete,
     Demote,
@@ -36,7 +36,7 @@ from gateway.core.inputs import (
 )
 from gateway.core.model import Answered, By, Delivery, OnAbort, Request, SessionInfo
 from gateway.core.replies import Admission, Reconciled, Settled, Settlement, Verdict, Wait
-from gateway.core.tree import create
+from gateway.core.tree import claims, create
 from gateway.core.turn import TurnState
 from gateway.live import Live, now_ms
 from gateway.log import Entry, Subscription
@@ -63,24 +63,74 @@ class SessionController(Residents):
         mcp_servers: Json = None,
         meta: Json = None,
         aliases: Collection[tuple[str, str]] = (),
+        session_id: SessionId | None = None,
         by: By = By(),
     ) -> SessionInfo:
         """A new session. ``cwd`` is absolute and confined by the caller. Limit when there are too many in memory.
 
-        ``aliases``: (kind, name) that ``resolve`` finds it by. Raises Taken when another session has one of them.
+        ``aliases``: (kind, name) that ``resolve`` finds it by; ``session_id``: where the client brings one, of the
+        layout ``ses…``. Raises Taken when another session has, or had, one of them.
         """
-        if len(self.live) >= self.options.max_sessions:
-            raise Limit(f"{self.options.max_sessions} sessions are open already")
         if agent and agent not in self.agents:
             raise NotFound(f"no agent {agent!r} (there are: {', '.join(self.agents)})")
         wish = Create(
-            by=by, cwd=cwd, agent=agent, title=title, mode=mode, model=model, mcp_servers=mcp_servers, meta=meta
+            by=by,
+            cwd=cwd,
+            session_id=session_id,
+            agent=agent,
+            title=title,
+            mode=mode,
+            model=model,
+            mcp_servers=mcp_servers,
+            meta=meta,
         )
-        tree, decision = create(wish, now_ms(), os.urandom(16), self.policy(agent))
+        return await self._create(wish, aliases)
+
+    async def fork(
+        self, session_id: SessionId, *, cwd: str | None = None, mcp_servers: Json = None, by: By = By()
+    ) -> SessionInfo:
+        """A new session that begins as a copy of this one, here and at the agent; all ids are new.
+
+        Raises NotSupported where the agent cannot, Busy in a turn, and what ``wake`` raises.
+        """
+        view = await self.wake(session_id, by=by)
+        if view.info.parent_id is not None:
+            raise NotSupported("a subagent's session cannot be forked: fork its parent")
+        if not view.can_fork:
+            raise NotSupported(f"the agent {view.info.agent!r} does not offer to fork a session")
+        if view.turn_id is not None:
+            raise Busy("the session is busy: fork it when its turn is over", session_id=session_id)
+        of = view.info
+        wish = Create(
+            by=by,
+            cwd=cwd or of.cwd,
+            agent=of.agent,
+            title=forks.title(of.title),
+            mode=of.mode,
+            model=of.model,
+            mcp_servers=of.mcp_servers if mcp_servers is None else mcp_servers,
+            meta=of.meta,
+            fork_of=of.agent_session,
+            history=forks.history(view.transcript),
+        )
+        info = await self._create(wish)
+        try:  # now, so that both go on from the same place, and a failure is told to whoever asked
+            return (await self.wake(info.id, by=by)).info
+        except (GatewayError, asyncio.CancelledError):
+            await asyncio.shield(self.delete(info.id, by=by))
+            raise
+
+    async def _create(self, wish: Create, aliases: Collection[tuple[str, str]] = ()) -> SessionInfo:
+        if len(self.live) >= self.options.max_sessions:
+            raise Limit(f"{self.options.max_sessions} sessions are open already")
+        tree, decision = create(wish, now_ms(), os.urandom(16), self.policy(wish.agent))
         info = decision.replies[0]
         assert isinstance(info, SessionInfo)
         named = tuple((kind, alias, info.id) for kind, alias in aliases)
-        stored = self.store.commit(Commit(info.id, decision.durable, (info,), aliases=named))
+        taken = claims(decision.records)
+        if wish.session_id is not None:
+            taken = (*taken, (info.id, info.id))  # two clients may bring the same
+        stored = self.store.commit(Commit(info.id, decision.durable, (info,), claims=taken, aliases=named))
 
         def show(done: asyncio.Future[None]) -> None:  # also when whoever asked has left
             if not done.cancelled() and done.exception() is None:
@@ -167,6 +217,29 @@ class SessionController(Residents):
         return await self.store.sessions(
             roots=roots, cwd=cwd, search=search, start=start, archived=archived, limit=limit, parent_id=parent_id
         )
+
+    async def page(
+        self,
+        *,
+        limit: int,
+        ascending: bool = False,
+        after: tuple[int, str] | None = None,
+        cwd: str | None = None,
+        search: str | None = None,
+    ) -> list[SessionInfo]:
+        """Sessions by the time of their creation, as ``Store.page``."""
+        return await self.store.page(limit=limit, ascending=ascending, after=after, cwd=cwd, search=search)
+
+    async def info(self, session_id: SessionId) -> SessionInfo | None:
+        """What a session is, without loading it."""
+        return await self.store.info(session_id)
+
+    async def history(self, session_id: SessionId, after: int, limit: int) -> list[Record]:
+        """What was committed of a session after a seq, by seq. NotFound."""
+        records = await self.store.history(session_id, after, limit)
+        if not records and await self.store.info(session_id) is None:
+            raise NotFound(f"Session not found: {session_id}", session_id=session_id)
+        return records
 
     async def view(self, session_id: SessionId) -> SessionView:
         live = await self._get(session_id)
@@ -277,6 +350,12 @@ class SessionController(Residents):
     async def abort(self, session_id: SessionId, *, by: By = By()) -> None:
         """Cancel the turn; without one, hold what would begin one. Nothing to do is a success."""
         await self._ask(session_id, Abort(by=by))
+
+    async def cancel_work(
+        self, session_id: SessionId, kind: Literal["tool_call", "terminal"], name: str, *, by: By = By()
+    ) -> None:
+        """Cancel one tool call or terminal, by the agent's name of it. NotSupported where it does not offer that."""
+        await self._ask(session_id, CancelWork(by=by, kind=kind, id=name))
 
     async def answer(
         self, session_id: SessionId, request_id: RequestId, outcome: Answered, *, by: By = By()

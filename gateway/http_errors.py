@@ -13,6 +13,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from gateway.core.errors import (
     ClientError,
@@ -102,6 +104,18 @@ def install(app: FastAPI, errors: Errors) -> None:
         _log.debug("client left", method=request.method, path=request.scope["path"])
         return Response(status_code=400)
 
+    default = app.router.default
+
+    async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket to a path that there is not: 404, where the framework would say 403."""
+        if scope["type"] == "websocket" and "websocket.http.response" in scope.get("extensions", {}):
+            socket = WebSocket(scope, receive, send)
+            request = Request({**scope, "type": "http", "method": "GET"})
+            await socket.send_denial_response(errors.render(request, NotFound(f"there is no {scope['path']}")))
+        else:
+            await default(scope, receive, send)
+
+    app.router.default = nowhere
     app.add_exception_handler(ClientDisconnect, left)
     app.add_exception_handler(GatewayError, ours)
     app.add_exception_handler(HTTPException, http)

@@ -3,6 +3,8 @@
 This file starts nothing (but ``node --version``) and must not know what the agents speak.
 """
 
+import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -10,8 +12,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from importlib.machinery import PathFinder
 
-from gateway.agents import AgentConfig
+from gateway import remotes
+from gateway.agents import PYTHON_OBJECT, AgentConfig
 
 # Every npm agent: without these npx finds no registry or no certificates where a proxy is between.
 NPM_ENV = (
@@ -28,20 +32,31 @@ class KnownAgent:
     """The lowest major version of Node it runs on; 0 if it needs none."""
     credentials: str
     """What to set or do when it says that nobody is logged in."""
+    keys: tuple[str, ...] = ()
+    """Keys in the environment that it uses only if ``by_key`` is set too."""
+    by_key: tuple[tuple[str, str], ...] = ()
 
 
 KNOWN: Mapping[str, KnownAgent] = {
     "claude": KnownAgent(
         command=("npx", "-y", "@agentclientprotocol/claude-agent-acp"),
-        pass_env=("ANTHROPIC_*", "CLAUDE_*", "AWS_*", "GOOGLE_APPLICATION_CREDENTIALS", "CLOUD_ML_REGION", *NPM_ENV),
+        pass_env=(
+            *("ANTHROPIC_*", "CLAUDE_*", "AWS_*", "GOOGLE_APPLICATION_CREDENTIALS", "CLOUD_ML_REGION"),
+            *("DISABLE_AUTOUPDATER", "DISABLE_ERROR_REPORTING", "DISABLE_TELEMETRY", *NPM_ENV),
+        ),
         node=22,
         credentials="set ANTHROPIC_API_KEY, or log in once with: npx -y @anthropic-ai/claude-code",
     ),
     "codex": KnownAgent(
         command=("npx", "-y", "@agentclientprotocol/codex-acp"),
-        pass_env=("OPENAI_*", "CODEX_*", *NPM_ENV),
+        pass_env=(
+            *("OPENAI_*", "CODEX_*", "MODEL_PROVIDER", "INITIAL_AGENT_MODE", "DEFAULT_AUTH_REQUEST", "NO_BROWSER"),
+            *NPM_ENV,
+        ),
         node=20,
         credentials="set OPENAI_API_KEY or CODEX_API_KEY, or log in once with: npx -y @openai/codex login",
+        keys=("OPENAI_API_KEY", "CODEX_API_KEY"),
+        by_key=(("DEFAULT_AUTH_REQUEST", '{"methodId": "api-key"}'),),
     ),
     "gemini": KnownAgent(
         command=("npx", "-y", "@google/gemini-cli", "--acp"),
@@ -76,9 +91,12 @@ def complete(name: str, table: Mapping[str, object], environ: Mapping[str, str])
     """
     known = KNOWN.get(name)
     full = dict(table)
-    if known is None or table.get("url"):
+    if known is None or table.get("url") or table.get("python"):
         return full
     full.setdefault("pass_env", list(known.pass_env))
+    own = table.get("env") or {}
+    if isinstance(own, Mapping) and any(environ.get(key) or own.get(key) for key in known.keys):
+        full["env"] = {**{key: value for key, value in known.by_key if key not in environ}, **own}
     if not table.get("command"):
         installed = name == "opencode" and shutil.which("opencode", path=environ.get("PATH"))
         full["command"] = ["opencode", "acp"] if installed else list(known.command)
@@ -97,7 +115,11 @@ def expand_env(patterns: Iterable[str], environ: Iterable[str]) -> list[str]:
 
 
 def parse_flag(text: str) -> tuple[str, dict[str, object]]:
-    """``NAME``, ``NAME=COMMAND …`` or ``NAME=URL`` of ``--agent``. Raises ValueError with what is wrong."""
+    """``NAME``, ``NAME=COMMAND …``, ``NAME=URL`` or ``NAME=module:attribute`` of ``--agent``.
+
+    A value that reads as ``module:attribute`` is one: a program of such a name is given by its path. Raises ValueError
+    with what is wrong.
+    """
     name, equals, value = text.partition("=")
     name = name.strip()
     if not equals:
@@ -109,20 +131,29 @@ def parse_flag(text: str) -> tuple[str, dict[str, object]]:
     value = value.strip()
     if value.partition("://")[0] in ("ws", "wss", "http", "https"):
         # The other way to reach it is taken back, should a file have set it.
-        return name, {"url": value, "command": []}
+        return name, {"url": value, "command": [], "python": ""}
+    if PYTHON_OBJECT.fullmatch(value):
+        return name, {"python": value, "command": [], "url": ""}
+    if re.fullmatch(r"[^\s:]+\.py:[\w.]+", value):
+        file, _, attribute = value.partition(":")
+        module = file.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise ValueError(f"{name}: give the module as Python imports it: {name}={module}:{attribute}")
     try:
         command = shlex.split(value)
     except ValueError as error:
         raise ValueError(f"{name}: the command cannot be read as a shell would: {str(error).lower()}") from None
     if not command:
         raise ValueError(f"{name}: the command is empty")
-    return name, {"command": command, "url": ""}
+    return name, {"command": command, "url": "", "python": ""}
 
 
 def missing(config: AgentConfig, environ: Mapping[str, str]) -> str:
     """What keeps this agent from being started here, as a sentence for people; empty if nothing does."""
     if config.url:
-        return "remote agents (a url) are not supported yet; give a command"
+        unset = remotes.unset(config.plain_headers(), environ)
+        return "; ".join(remotes.needs(header, variable) for header, variable in unset)
+    if config.python:
+        return _missing_python(config.python)
     path = {**environ, **config.env}.get("PATH")
     program = config.command[0]
     if shutil.which(program, path=path) is None:
@@ -137,6 +168,22 @@ def missing(config: AgentConfig, environ: Mapping[str, str]) -> str:
     if 0 < version < known.node:
         return f"needs Node {known.node} or newer, and this is Node {version}"
     return ""
+
+
+def _missing_python(name: str) -> str:
+    """Looks only for the outermost package: nothing of the agent is imported here."""
+    where = [os.getcwd(), *sys.path]
+    if PathFinder.find_spec("pydantic_ai", where) is None:
+        return "Pydantic AI is not installed: pip install 'trunkline[pydantic-ai]'"
+    module = name.partition(":")[0].partition(".")[0]
+    if module not in sys.builtin_module_names and PathFinder.find_spec(module, where) is None:
+        return f"no module named {module!r} in {os.getcwd()} or on the Python path"
+    return ""
+
+
+def unsafe(config: AgentConfig) -> str:
+    """A warning about how this agent is reached, or empty."""
+    return remotes.unsafe(remotes.RemoteUrl.parse(config.url), config.plain_headers()) if config.url else ""
 
 
 def credentials_hint(config: AgentConfig) -> str:

@@ -36,7 +36,7 @@ from gateway.core.model import Error, Pending, SessionInfo
 from gateway.core.replies import Reply
 from gateway.core.tree import Decision, Tree, claims
 from gateway.core.turn import TurnState
-from gateway.sink import FULL, Sink, storable
+from gateway.sink import FULL, HEAVY, Sink, storable, weight
 from gateway.store_writer import Commit, Taken
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Live:
         self.owner = owner
         self.tree = tree
         self.queue: deque[tuple[SessionId, Input, asyncio.Future[Reply] | None]] = deque()
+        self.weight = 0  # of the facts in it, in bytes
         self.working = False
         self.closed = False
         self.tries = 0
@@ -110,10 +111,14 @@ class Live:
             if isinstance(fact, AgentGone) and sink is not None and sink is self.sink:
                 self._drop_port()
             self.queue.append((root_id, storable(fact), None))
+            self.weight += weight(fact)
         self._pump()
 
+    def _behind(self) -> bool:
+        return len(self.queue) >= FULL // 2 or self.weight >= HEAVY // 2
+
     async def drained(self) -> None:
-        while len(self.queue) >= FULL // 2 and not self.closed:
+        while self._behind() and not self.closed:
             future = self._loop.create_future()
             self.draining.append(future)
             await future
@@ -130,8 +135,13 @@ class Live:
                 self.careful -= 1
             else:
                 self.queue.clear()
+            self.weight -= sum(weight(item) for _, item, future in batch if future is None)
             if not self._decide(batch):
                 return
+
+    def _put_back(self, batch: Batch) -> None:
+        self.queue.extendleft(reversed(batch))
+        self.weight += sum(weight(item) for _, item, future in batch if future is None)
 
     def _decide(self, batch: Batch, taken: frozenset[str] = frozenset()) -> bool:
         """Decide a batch. False if it has to wait for its commit.
@@ -197,7 +207,7 @@ class Live:
     def _fault(self, batch: Batch, fault: BaseException) -> None:
         """One of these inputs cannot be decided or stored, ever. Nothing changed yet."""
         if len(batch) > 1:
-            self.queue.extendleft(reversed(batch))
+            self._put_back(batch)
             self.careful = len(batch)
             return
         [(session_id, item, _)] = batch
@@ -215,7 +225,7 @@ class Live:
             # word on it is a fact, and comes into the history when that can be written again.
             self.port.perform(fx.CancelTurn(turn_id))
         facts = [entry for entry in batch if entry[2] is None]
-        self.queue.extendleft(reversed(facts))
+        self._put_back(facts)
         _log.error("commit failed", session=self.tree.root_id, error=str(error), facts=len(facts), tries=self.tries)
         if not self.queue:
             return
@@ -256,7 +266,7 @@ class Live:
         for effect in decision.effects:
             self._perform(effect)
         self._schedule()
-        if self.draining and len(self.queue) < FULL // 2:
+        if self.draining and not self._behind():
             waiting, self.draining = self.draining, []
             for one in waiting:
                 if not one.done():

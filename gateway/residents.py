@@ -11,7 +11,8 @@ from typing import Literal
 
 import structlog
 
-from gateway.agents import AgentConfig, PortFactory
+from gateway.agents import AgentConfig, Logins, PortFactory
+from gateway.client_calls import ClientCalls
 from gateway.core.errors import GatewayError, NotFound, StoreError
 from gateway.core.ids import SessionId
 from gateway.core.inputs import Recover
@@ -47,7 +48,12 @@ class Residents:
         *,
         default_agent: str,
         options: Options = Options(),
+        clients: ClientCalls | None = None,
+        logins: Logins | None = None,
     ) -> None:
+        """``clients``: how agents reach what clients offer them; ``logins``: how clients log in to agents."""
+        self.clients = clients or ClientCalls()
+        self.logins = logins
         self.store = store
         self.log = log
         self.agents = dict(agents)
@@ -84,8 +90,9 @@ class Residents:
 
     def policy(self, agent: str) -> Policy:
         config = self.agents.get(agent)
-        fallback = config.steer_fallback if config is not None else "next_turn"
-        return Policy(fallback, self.options.max_pending)
+        if config is None:
+            return Policy(max_pending=self.options.max_pending)
+        return Policy(config.steer_fallback, self.options.max_pending, config.permissions)
 
     def _adopt(self, tree: Tree) -> Live:
         live = self.live[tree.root_id] = Live(self, tree)

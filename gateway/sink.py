@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from gateway.live import Live
 
 FULL = 4096  # waiting facts at which an agent's output is read no further
+HEAVY = 16 * 1024 * 1024  # and bytes of them: what came together in one read is one fact
+
+
+def weight(item: Input) -> int:
+    """About how many bytes an input holds."""
+    if type(item) is AgentText:
+        return len(item.text)
+    source = getattr(item, "source", None)
+    return len(source.raw) if source is not None else 0
 
 
 def storable(fact: Input) -> Input:
@@ -35,7 +44,7 @@ class Sink:
             self._live.tell(facts, self)
 
     def full(self) -> bool:
-        return not self.closed and len(self._live.queue) >= FULL
+        return not self.closed and (len(self._live.queue) >= FULL or self._live.weight >= HEAVY)
 
     async def drained(self) -> None:
         await self._live.drained()

@@ -19,10 +19,12 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    and_,
     create_engine,
     event,
     func,
     make_url,
+    or_,
     select,
 )
 from sqlalchemy.dialects.sqlite import insert
@@ -276,6 +278,35 @@ class Store:
         found = select(sessions.c.id, sessions.c.info).where(*where)
         rows = await self._rows(found.order_by(sessions.c.updated.desc(), sessions.c.n.desc()).limit(limit))
         return [_info(id, body) for id, body in rows]
+
+    async def page(
+        self,
+        *,
+        limit: int,
+        ascending: bool = False,
+        after: tuple[int, str] | None = None,
+        cwd: str | None = None,
+        search: str | None = None,
+    ) -> list[SessionInfo]:
+        """Sessions by creation, newest first or (``ascending``) oldest first: a place in this order stays.
+
+        ``after``: only what follows the session of this time (ms) and id.
+        """
+        where: list[ColumnElement[bool]] = []
+        created, n = sessions.c.created, sessions.c.n
+        if after is not None:
+            then, id = after
+            there = select(n).where(sessions.c.id == id).scalar_subquery()
+            later = or_(created > then, and_(created == then, n > there))
+            earlier = or_(created < then, and_(created == then, n < there))
+            where.append(later if ascending else earlier)
+        if cwd is not None:
+            where.append(sessions.c.cwd == cwd)
+        if search:
+            where.append(sessions.c.title.contains(search.casefold(), autoescape=True))
+        found = select(sessions.c.id, sessions.c.info).where(*where).limit(limit)
+        places = (created, n) if ascending else (created.desc(), n.desc())
+        return [_info(*row) for row in await self._rows(found.order_by(*places))]
 
     async def info(self, session_id: SessionId) -> SessionInfo | None:
         rows = await self._rows(select(sessions.c.info).where(sessions.c.id == session_id))

@@ -28,6 +28,8 @@ class SessionView:
     agent_state: str = "absent"
     commands: Json = field(default=None)
     known: dict[str, Known] = field(default_factory=dict)
+    can_fork: bool = False
+    background: tuple[Json, ...] = ()  # tool calls and terminals that work on beside the turn, as ACP v2 says it
 
     def revoked(self, limit: int = 200) -> list[str]:
         """The messages that were admitted last and taken back, by their ascending ids, the oldest first."""
@@ -54,6 +56,8 @@ def view_of(session: Session) -> SessionView:
         s.agent,
         session.transcript.commands,
         session.known,
+        s.can_fork,
+        s.background,
     )
 
 

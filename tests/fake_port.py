@@ -23,7 +23,7 @@ class FakePort:
     def start(self, info: SessionInfo, has_history: bool) -> None:
         self.has_history = has_history
         if self.farm.auto_ready:
-            self.tell(AgentReady(own_id="agent-1", can_steer=self.farm.can_steer))
+            self.tell(AgentReady(own_id="agent-1", can_steer=self.farm.can_steer, can_fork=self.farm.can_fork))
 
     def perform(self, effect: fx.AnyEffect) -> None:
         self.effects.append(effect)
@@ -51,8 +51,11 @@ class FakePort:
 class Farm:
     """Makes ports and remembers them, and every prompt that any of them got."""
 
-    def __init__(self, auto_ready: bool = True, auto_answer: bool = True, can_steer: bool = False) -> None:
+    def __init__(
+        self, auto_ready: bool = True, auto_answer: bool = True, can_steer: bool = False, can_fork: bool = False
+    ) -> None:
         self.auto_ready = auto_ready
+        self.can_fork = can_fork
         self.auto_answer = auto_answer
         self.can_steer = can_steer
         self.ports: list[FakePort] = []

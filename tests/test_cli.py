@@ -177,10 +177,10 @@ def test_off_loopback_without_a_token(tmp_path: Path) -> None:
 
 
 def test_agents_that_cannot_run(tmp_path: Path) -> None:
-    lines = refused(run(tmp_path, "serve", "--agent", "a=/no/such", "--agent", "b=wss://u:s3cret@far/acp"))
+    lines = refused(run(tmp_path, "serve", "--agent", "a=/no/such", "--agent", "b=/no/such/too"))
     assert lines == [
         "trunkline: agent a: /no/such is not on PATH, or cannot be executed",
-        "trunkline: agent b: remote agents (a url) are not supported yet; give a command",
+        "trunkline: agent b: /no/such/too is not on PATH, or cannot be executed",
     ]
     with serving(tmp_path, "--agent", "a=/no/such", "--agent", "demo") as (_, _, lines):
         assert lines[0].startswith("trunkline: warning: agent a: ")
@@ -245,6 +245,36 @@ def test_agents(tmp_path: Path) -> None:
     good, _, bad = done.stdout.partition("bad\n")
     assert good.startswith("demo (default)\n") and "protocol" in good
     assert "not on PATH" in bad
+
+
+def test_agents_elsewhere(tmp_path: Path) -> None:
+    """They are asked as the others are; what is missing or unsafe is said without a secret."""
+    (tmp_path / "near").mkdir()
+    (tmp_path / "near" / "trunkline.toml").write_text(
+        '[agents.unset]\nurl = "ws://h/acp"\nheaders = { Authorization = "s3cret ${FAR_TOKEN}" }\n'
+        '[agents.open]\nurl = "http://127.0.0.1:9/acp?key=s3cret"\nstart_timeout = 3\n'
+    )
+    with serving(tmp_path, "--agent", "demo") as (_, address, _lines):
+        socket, http = address.replace("http", "ws") + "/acp", address + "/acp/demo"
+        done = run(tmp_path / "near", "agents", "--agent", f"a={socket}", "--agent", f"b={http}")
+    assert done.returncode == 1 and done.stderr == ""
+    a, _, rest = done.stdout.partition("\nb\n")
+    b, _, rest = rest.partition("\nunset\n")
+    unset, _, bad = rest.partition("\nopen\n")
+    for url, text in ((socket, a), (http, b)):
+        assert f"url          {url}" in text and "ACP v1" in text and "load" in text
+    assert "the header Authorization needs the variable FAR_TOKEN, which is not set" in unset
+    assert "open at 127.0.0.1:9: cannot be reached: connection refused" in bad
+    assert "s3cret" not in done.stdout
+
+
+def test_serve_warns_of_credentials_in_the_open(tmp_path: Path) -> None:
+    (tmp_path / "trunkline.toml").write_text(
+        '[agents.far]\nurl = "ws://host.example/acp"\nheaders = { Authorization = "s3cret" }\n'
+    )
+    with serving(tmp_path) as (_, _, lines):
+        warning = "agent far: Authorization is sent unencrypted to host.example; use wss://"
+        assert f"trunkline: warning: {warning}" in lines and "s3cret" not in "\n".join(lines)
 
 
 def test_agents_prints_its_report_and_nothing_else(tmp_path: Path) -> None:

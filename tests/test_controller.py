@@ -497,3 +497,42 @@ async def test_aborted_while_the_agent_starts(tmp_path: Path) -> None:
         farm.port.tell(AgentReady(own_id="agent-1"))
         entry = await until(c, info.id, ev.AgentStateChanged, after=position)
         assert isinstance(entry.record.event, ev.AgentStateChanged) and entry.record.event.idle
+
+
+async def test_an_agent_is_read_no_further_while_much_of_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By bytes, not only by count: what came in one read is one fact."""
+    farm = Farm(auto_answer=False)
+    async with gateway(tmp_path, farm) as c:
+        info = await c.create(cwd="/w")
+        await c.submit(info.id, words("go"))
+        await until(c, info.id, ev.MessageDelivered)
+        real = c.store.commit
+        held: list[tuple[Any, asyncio.Future[None]]] = []
+
+        def slow(commit: Any) -> asyncio.Future[None]:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            held.append((commit, future))
+            return future
+
+        monkeypatch.setattr(c.store, "commit", slow)
+        port = farm.port
+        port.tell(AgentTitle(title="new"))  # its commit is on the way
+        big = "x" * 1_000_000
+        count = 0
+        while not port.sink.full():
+            port.tell(AgentText(role="agent", text=big))
+            count += 1
+        assert 15 <= count <= 18
+        draining = asyncio.gather(port.sink.drained())
+        monkeypatch.setattr(c.store, "commit", real)
+        [(commit, future)] = held
+        await real(commit)
+        future.set_result(None)
+        async with asyncio.timeout(10):
+            await draining
+        assert not port.sink.full()
+        port.tell(PromptEnded(outcome="end_turn"))
+        await c.wait(info.id, timeout=10)
+        assert [len(line) for line in await told(c, info.id)][-1] == len("agent: ") + count * len(big)

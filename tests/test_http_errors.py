@@ -1,5 +1,6 @@
 """Every error is JSON that says what and where, in the form of the protocol asked."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,9 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from gateway.core.errors import AgentTimeout, Conflict, GatewayError
 from gateway.http_errors import Errors, install
+from tests.served import serve
 
 
 class Body(BaseModel):
@@ -132,3 +136,11 @@ async def test_a_client_that_leaves_while_it_writes_is_no_error(path: str) -> No
         await app()(scope, receive, send)  # raises what the server would log
     assert sent[0]["status"] == 400
     assert all(line["log_level"] == "debug" for line in logged)
+
+
+async def test_a_websocket_to_nowhere_is_404(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served:
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(served.url.replace("http", "ws", 1) + "/nowhere")
+        assert caught.value.response.status_code == 404
+        assert b"there is no" in (caught.value.response.body or b"")

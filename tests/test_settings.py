@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from gateway import remotes
 from gateway.agents import AgentConfig
 from gateway.config import SettingsError, load_settings
-from gateway.known_agents import KNOWN, complete, expand_env, missing, parse_flag
+from gateway.known_agents import KNOWN, complete, expand_env, missing, parse_flag, unsafe
 from gateway.settings import Settings
 
 
@@ -97,7 +98,7 @@ def test_unknown_keys_are_named_with_a_guess() -> None:
         ("[agents.x]\nprotocol = 3", "trunkline.toml: agents.x.protocol: should be 1 or 2"),
         ('[agents.x]\ncommand = "a"\nurl = "ws://a"', "trunkline.toml: agents.x: has both a command and a url; "
          "give one"),
-        ("[agents.x]", "trunkline.toml: agents.x: needs a command or a url (known without: {known})"),
+        ("[agents.x]", "trunkline.toml: agents.x: needs a command, a url or python (known without: {known})"),
         ('default_agent = "x"', "trunkline.toml: default_agent: 'x' is not among the agents (demo)"),
         ('allow_origins = ["*"]', "trunkline.toml: allow_origins: an origin is a scheme, a host and perhaps a port, as "
          "https://app.example:8443"),
@@ -266,10 +267,15 @@ def test_a_known_agent_with_a_command_of_ones_own_gets_its_environment() -> None
     ("flag", "parsed"),
     [
         ("demo", ("demo", {})),
-        ("a=b --c 'd e'", ("a", {"command": ["b", "--c", "d e"], "url": ""})),
-        ("a=b --x=1", ("a", {"command": ["b", "--x=1"], "url": ""})),
-        ("a=ws://h:1/p", ("a", {"url": "ws://h:1/p", "command": []})),
-        ("a=https://h/acp", ("a", {"url": "https://h/acp", "command": []})),
+        ("a=b --c 'd e'", ("a", {"command": ["b", "--c", "d e"], "url": "", "python": ""})),
+        ("a=b --x=1", ("a", {"command": ["b", "--x=1"], "url": "", "python": ""})),
+        ("a=ws://h:1/p", ("a", {"url": "ws://h:1/p", "command": [], "python": ""})),
+        ("a=https://h/acp", ("a", {"url": "https://h/acp", "command": [], "python": ""})),
+        ("a=pkg.mod:agent", ("a", {"python": "pkg.mod:agent", "command": [], "url": ""})),
+        ("a=mod:made.agent", ("a", {"python": "mod:made.agent", "command": [], "url": ""})),
+        ("a=./pkg.mod:agent", ("a", {"command": ["./pkg.mod:agent"], "url": "", "python": ""})),
+        ("a=mod:agent --x", ("a", {"command": ["mod:agent", "--x"], "url": "", "python": ""})),
+        ("a=c:1", ("a", {"command": ["c:1"], "url": "", "python": ""})),
     ],
 )
 def test_agent_flags(flag: str, parsed: tuple[str, dict[str, object]]) -> None:
@@ -278,17 +284,95 @@ def test_agent_flags(flag: str, parsed: tuple[str, dict[str, object]]) -> None:
 
 @pytest.mark.parametrize(
     ("flag", "said"),
-    [("other", "not a known agent"), ("=x", "NAME=COMMAND"), ("a=", "empty"), ("a=b 'c", "no closing quotation")],
+    [
+        ("other", "not a known agent"),
+        ("=x", "NAME=COMMAND"),
+        ("a=", "empty"),
+        ("a=b 'c", "no closing quotation"),
+        ("a=./pkg/mod.py:agent", "as Python imports it: a=pkg.mod:agent"),
+    ],
 )
 def test_bad_agent_flags(flag: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse_flag(flag)
 
 
-def test_a_url_is_a_setting_that_cannot_run_yet() -> None:
-    write('[agents.far]\nurl = "wss://host/acp"')
+def test_a_python_agent() -> None:
+    write('[agents.bot]\npython = "json.tool:agent"\n[agents.lost]\npython = "nowhere.at_all:agent"')
     settings = load_settings(environ={})
-    assert "not supported yet" in missing(settings.agents["far"], {})
+    assert missing(settings.agents["bot"], {}) == ""
+    assert missing(settings.agents["lost"], {}).startswith("no module named 'nowhere' in ")
+    # a flag takes back what the file says
+    again = load_settings(flags={"agents": dict([parse_flag("bot=some command")])}, environ={}).agents["bot"]
+    assert (again.command, again.python) == (["some", "command"], "")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('python = "pkg/mod.py"', ".python: must be module:attribute, as my_agents.support:agent"),
+        ('python = "a:b"\ncommand = "x"', ": has both a command and a python; give one"),
+        ('python = "a:b"\nurl = "ws://h/"', ": has both a url and a python; give one"),
+    ],
+)
+def test_bad_python_agents(text: str, line: str) -> None:
+    write(f"[agents.bot]\n{text}")
+    assert problems(environ={}) == [f"trunkline.toml: agents.bot{line}"]
+
+
+def test_a_remote_agent_and_its_headers() -> None:
+    headers = 'headers = { Authorization = "Bearer ${A_B}", X-Y = "$5 s3cret" }'
+    write(f'[agents.far]\nurl = "ws://host/acp?key=s3cret"\n{headers}')
+    far = load_settings(environ={}).agents["far"]
+    assert missing(far, {}) == "the header Authorization needs the variable A_B, which is not set"
+    assert missing(far, {"A_B": "s3cret"}) == ""
+    sent = remotes.resolve(far.plain_headers(), {"A_B": "t0ken"})
+    assert sent == {"Authorization": "Bearer t0ken", "X-Y": "$5 s3cret"}
+    with pytest.raises(ValueError, match="the header Authorization would not be printable ASCII") as caught:
+        remotes.resolve(far.plain_headers(), {"A_B": "s3cret\nX: y"})
+    assert "s3cret" not in str(caught.value) + repr(far.headers)
+    assert unsafe(far) == "Authorization is sent unencrypted to host; use wss://"
+
+
+@pytest.mark.parametrize(
+    ("url", "where", "loopback"),
+    [
+        ("ws://host:8080/acp", "host:8080", False), ("https://host/acp", "host", False),
+        ("http://127.0.0.1:1/acp", "127.0.0.1:1", True), ("http://[::1]:5/", "[::1]:5", True),
+        ("wss://localhost/", "localhost", True), ("ws://localhost.example/", "localhost.example", False),
+    ],
+)  # fmt: skip
+def test_remote_urls(url: str, where: str, loopback: bool) -> None:
+    found = remotes.RemoteUrl.parse(url)
+    assert (found.where, found.loopback) == (where, loopback)
+    assert remotes.unsafe(found, {"X": "y"}) == ""
+    assert bool(remotes.unsafe(found, {"authorization": "y"})) is not (loopback or found.secure)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('url = "ftp://h"', "url: must be ws://, wss://, http:// or https:// with a host, as ws://host:port/acp"),
+        ('url = "http:///acp"', "url: must be ws://, wss://, http:// or https:// with a host, as ws://host:port/acp"),
+        ('url = "http://h:99999/"', "url: is no url: the form is ws://host:port/acp or https://host/acp"),
+        ('url = "http://u:s3cret@h/"', "url: has a login in it; give headers instead, as "
+         '{ Authorization = "Bearer ${NAME}" }'),
+        ('url = "http://h/#s3cret"', "url: has a #fragment, which is never sent"),
+        ('command = "x"\nheaders = { A = "b" }', "headers: are sent to a url, and there is none"),
+        ('url = "ws://h"\nheaders = { "A b" = "s3cret" }', "headers: 'A b' is no name of a header"),
+        ('url = "ws://h"\nheaders = { Host = "s3cret" }', "headers: Host is set by the gateway itself"),
+        ('url = "ws://h"\nheaders = { acp-session-id = "x" }', "headers: acp-session-id is set by the gateway itself"),
+        ('url = "ws://h"\nheaders = { A = "s3cret ${1}" }', "headers: A: a variable is named as ${NAME}"),
+        ('url = "ws://h"\nheaders = { A = "s3\\ncret" }', "headers: A: the value must be printable ASCII on one line"),
+        ('url = "ws://h"\nheaders = { A = "${TRUNKLINE_TOKEN}" }', "headers: A: TRUNKLINE_TOKEN is the gateway's own "
+         "and is given to no agent"),
+        ('url = "ws://h"\nheaders = { A = 3 }', "headers.A: should be a valid string"),
+        ('url = "ws://h"\nheaders = "s3cret"', "headers: should be a valid dictionary"),
+    ],
+)  # fmt: skip
+def test_bad_remote_agents(text: str, line: str) -> None:
+    write(f"[agents.far]\n{text}")
+    assert problems(environ={}) == [f"trunkline.toml: agents.far.{line}"]
 
 
 def program(folder: Path, name: str, text: str) -> None:

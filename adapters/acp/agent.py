@@ -1,4 +1,4 @@
-"""An ACP v1 agent over stdio as an AgentPort: effects to JSON-RPC, JSON-RPC to facts.
+"""An ACP agent as an AgentPort: effects to JSON-RPC, JSON-RPC to facts; what differs by version is its ``Dialect``'s.
 
 ``factory`` makes the ports, ``AcpAgent`` is one session, ``probe`` tries an agent out. Nothing here decides what a
 client sees or keeps a message; ids, order and delivery are the core's. An answer of the agent is handled in its place
@@ -7,6 +7,7 @@ among the updates (``Connection``), so that a turn's end is told after everythin
 
 import asyncio
 import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,34 +19,42 @@ import structlog
 from adapters.acp import rpc, translate_content, wire
 from adapters.acp import translate_v1 as v1
 from adapters.acp import translate_v1_calls as calls
-from adapters.acp.connection import Connection, agent_error
+from adapters.acp.asks import Asks
+from adapters.acp.connection import Answered, Connection
+from adapters.acp.dialect import Dialect, DialectV1
+from adapters.acp.duties import Duties
+from adapters.acp.options import Options
 from adapters.acp.owner import CallFailed, Gone
 from adapters.acp.pool import Pool
+from adapters.acp.steering import NoSteering, Steering
+from adapters.acp.turns import Turns, TurnsV1
 from gateway.agents import AgentConfig, Sink
+from gateway.client_calls import ClientCalls
 from gateway.core import effects, inputs
 from gateway.core.content import Content
 from gateway.core.errors import AgentError, AgentTimeout, AgentUnavailable, AuthRequired
 from gateway.core.ids import OfferId
 from gateway.core.inputs import AgentFact
-from gateway.core.model import Error, Pending, SessionInfo
+from gateway.core.model import Error, SessionInfo
 from gateway.tasks import Supervisor
 
 _log = structlog.get_logger("agent")
 
 
 class AcpAgents(Pool):
-    """The PortFactory of ACP v1 agents on stdio."""
+    """The PortFactory of ACP agents."""
 
     def __call__(self, config: AgentConfig, info: SessionInfo, sink: Sink) -> "AcpAgent":
         return AcpAgent(config, sink, self)
 
 
-def factory(run_dir: Path | None = None) -> AcpAgents:
-    """The PortFactory. ``run_dir``: where running processes are recorded, for ``reaper.reap`` at the next start.
+def factory(run_dir: Path | None = None, roots: Sequence[Path] = (), clients: ClientCalls | None = None) -> AcpAgents:
+    """The PortFactory. ``run_dir``: where running processes are recorded, for ``reaper.reap`` at the next start;
+    ``roots``, ``clients``: where, and by whom, files and terminals are served for agents.
 
     Its ``close`` belongs at the end of the gateway.
     """
-    return AcpAgents(run_dir)
+    return AcpAgents(run_dir, roots, clients)
 
 
 async def probe(config: AgentConfig) -> dict[str, object]:
@@ -59,13 +68,7 @@ async def probe(config: AgentConfig) -> dict[str, object]:
             raise _exception(gone.error) from None
         finally:
             await connection.stop()
-    flags = {"load": can.load, "resume": can.resume, "close": can.close, "image": can.image, "audio": can.audio}
-    flags |= {"embedded context": can.embedded, "steer": can.steer, **{f"mcp {kind}": True for kind in sorted(can.mcp)}}
-    found: dict[str, object] = {"name": can.name, "version": can.version, "protocol": f"ACP v{can.protocol}"}
-    found["can"] = [name for name, on in flags.items() if on]
-    if can.auth:
-        found["login"] = list(can.auth)
-    return found
+    return can.shown()
 
 
 def _exception(error: Error) -> AgentError:
@@ -74,7 +77,7 @@ def _exception(error: Error) -> AgentError:
 
 
 class AcpAgent:
-    """One session at an ACP v1 agent."""
+    """One session at an ACP agent."""
 
     def __init__(self, config: AgentConfig, sink: Sink, pool: Pool) -> None:
         self.own_id = ""
@@ -87,12 +90,14 @@ class AcpAgent:
         self._tasks = Supervisor()
         self._facts: list[AgentFact] = []
         self._replay: list[AgentFact] | None = None  # collects while the agent tells an old session
-        self._session = calls.SessionState([], [], "")
-        self._asks: dict[str, tuple[rpc.Request, str]] = {}
-        self._asked = 0
+        self._options = Options(self, config.name)
+        self._turns: Turns = TurnsV1(config.name)
+        self._steering: Steering = NoSteering(self)
+        self._asks = Asks()
+        self._duties = Duties(config, pool.clients, pool.roots, pool.run_dir)
 
     def __repr__(self) -> str:
-        return f"<AcpAgent {self._config.name} {self._state} {self.own_id} asks={list(self._asks)}>"
+        return f"<AcpAgent {self._config.name} {self._state} {self.own_id} asks={self._asks}>"
 
     # --- AgentPort -------------------------------------------------------------------------------------------------
 
@@ -101,6 +106,7 @@ class AcpAgent:
             return
         self._state = "starting"
         self._leave()
+        self._duties.begin(info)
         self._opening = self._tasks.start(self._open(info, has_history), name=f"start {self._config.name}")
 
     def perform(self, effect: effects.AnyEffect) -> None:
@@ -111,28 +117,26 @@ class AcpAgent:
                 else:  # the prompt is for the mode and the model that were chosen
                     self._tasks.start(self._prompt_then(self._configuring, effect), name=f"prompt {self._config.name}")
             case effects.OfferSteer():
-                self._steer(effect)
+                self._steering.offer(effect)
+                self.flush()
             case effects.Withdraw():
-                self._say(
-                    inputs.WithdrawVerdict(
-                        offer_id=effect.offer_id, message_id=effect.message_id, question=effect.question, done=False
-                    )
-                )
+                self._steering.withdraw(effect)
+                self.flush()
             case effects.CancelTurn():
                 self._notify("session/cancel", {"sessionId": self.own_id})
             case effects.CancelChild():
                 self._notify("session/cancel", {"sessionId": effect.agent_session})
+            case effects.CancelWork():
+                self._cancel_work(effect)
             case effects.KillAgent():
                 if self._connection and self._connection.process:
                     self._connection.process.kill(effect.why)
             case effects.AnswerAgent():
-                ask = self._asks.pop(effect.agent_ref, None)
-                if ask and self._connection:
-                    self._connection.answer(ask[0].id, calls.encode_answer(ask[1], effect.outcome))
+                self._asks.answer(self._connection, effect.agent_ref, effect.outcome)
             case effects.ConfigureAgent():
                 if self._state == "ready":
                     self._configuring = self._tasks.start(
-                        self._configure(self._configuring, effect), name=f"configure {self._config.name}"
+                        self._options.configure(self._configuring, effect), name=f"configure {self._config.name}"
                     )
             case effects.StartAgent():
                 raise ValueError("StartAgent is start()")
@@ -146,6 +150,7 @@ class AcpAgent:
         if connection and self._state == "ready" and connection.users > 1 and connection.can and connection.can.close:
             with suppress(CallFailed, Gone):
                 await connection.ask("session/close", {"sessionId": self.own_id}, self._config.request_timeout)
+        await self._duties.close()
         self._end(None)
         self._leave()
         if self._stopping:
@@ -157,15 +162,24 @@ class AcpAgent:
 
     def tell(self, *facts: AgentFact) -> None:
         for fact in facts:
-            if not fact.agent_session:
-                if isinstance(fact, inputs.AgentConfig):
-                    self._session.options = fact.options
-                    self._session.mode = fact.mode or self._session.mode
-                elif isinstance(fact, inputs.AgentMode):
-                    self._session.mode = fact.mode
-        (self._facts if self._replay is None else self._replay).extend(facts)
+            if self._replay is None:
+                self.add(*self._turns.take(fact))
+            else:
+                told = self._turns.replayed(fact)
+                self._replay += told
+                for each in told:
+                    self._options.note(each)
+
+    def add(self, *facts: AgentFact) -> None:
+        """Facts for the core, as they are; they are passed on at ``flush``."""
+        for fact in facts:
+            self._facts.append(fact)
+            if type(fact) is not inputs.AgentText:
+                self._facts += self._options.note(fact)
 
     def flush(self) -> None:
+        if self._replay is None:
+            self.add(*self._turns.flush())
         if self._facts:
             facts, self._facts = self._facts, []
             self._sink(facts)
@@ -177,26 +191,22 @@ class AcpAgent:
         await self._sink.drained()
 
     def asked(self, request: rpc.Request, session: str) -> bool:
-        self._asked += 1
-        # Unlike any ref of a process before: a late answer to that one must not answer this.
-        pid = self._connection.process.pid if self._connection and self._connection.process else 0
-        ref = f"{pid}.{self._asked}"
-        if request.method == "session/request_permission":
-            fact = calls.permission(request.params, ref, session)
-        elif request.method == "elicitation/create":
-            fact = calls.elicitation(request.params, ref, session)
-        else:
+        if self._connection is None:
             return False
-        self._asks[ref] = (request, fact.kind)
-        self._facts.append(fact)  # never part of a replay: it wants an answer now
+        fact = self._asks.take(self._connection, request, session)
+        if fact is None:
+            return self._duties.asked(self._connection, request, session)
+        self.add(*self._turns.take(fact))  # never part of a replay: it wants an answer now
         return True
 
     def withdrawn(self, request: rpc.Id) -> None:
-        for ref, (asked, _) in list(self._asks.items()):
-            if rpc.id_key(asked.id) == request and self._connection:
-                del self._asks[ref]
-                self._connection.refuse(asked.id, rpc.CANCELLED, "Request cancelled")
-                self._facts.append(inputs.AgentAskWithdrawn(agent_ref=ref))
+        self._duties.withdrawn(request)
+        if self._connection:
+            self.add(*self._asks.withdrawn(self._connection, request))
+
+    def completed(self, elicitation: str) -> None:
+        if self._connection:
+            self.add(*self._asks.completed(self._connection, elicitation))
 
     def gone(self, error: Error) -> None:
         self._end(error)
@@ -206,13 +216,16 @@ class AcpAgent:
 
     async def _open(self, info: SessionInfo, has_history: bool) -> None:
         try:
-            if self._config.url or not self._config.command:
-                raise Gone(Error("not_supported", f"{self._config.name}: only agents with a command are supported"))
+            if not (self._config.url or self._config.command):
+                raise Gone(Error("not_supported", f"{self._config.name} has neither a command nor a url"))
             connection = self._connection = self._pool.connect(self._config, info.cwd)
             can = await connection.ready()
+            self._anew(can)
             servers = self._servers(info, can)
-            if not (info.agent_session and await self._join(connection, can, info, servers, has_history)):
-                await self._new(connection, info, servers)
+            if info.fork_of and not info.agent_session:
+                await self._new(connection, "session/fork", wire.open_session(info.cwd, servers, info.fork_of))
+            elif not (info.agent_session and await self._join(connection, can, info, servers, has_history)):
+                await self._new(connection, "session/new", wire.open_session(info.cwd, servers))
         except Gone as gone:
             self._end(gone.error)
         except CallFailed as failed:
@@ -220,15 +233,26 @@ class AcpAgent:
         if self._state == "absent":
             self._leave()
 
-    async def _new(self, connection: Connection, info: SessionInfo, servers: list[Any]) -> None:
+    def _anew(self, can: calls.Abilities) -> None:
+        """Nothing is known of the session yet."""
+        self._steering = self._dialect.steering(can, self)
+        self._turns = self._dialect.turns(self._config.name, self._steering.landed)
+        self._turns.can = can
+
+    async def _new(self, connection: Connection, method: str, params: wire.Json) -> None:
+        """A session that the agent names: new, or a copy of another."""
+
         def answered(result: msgspec.Raw) -> None:
             self.own_id = str(wire.as_object(result).get("sessionId") or "")
             if self.own_id:
                 connection.attach(self.own_id, self)
+                if method == "session/fork":  # what came before the answer is the copied history
+                    self._replay = []
+                    connection.release(self.own_id)
+                    self._replayed()
                 self._ready(connection, result)
 
-        params = wire.open_session(info.cwd, servers)
-        await connection.ask("session/new", params, self._config.start_timeout, answered, self)
+        await connection.ask(method, params, self._config.start_timeout, answered, self)
         if not self.own_id:
             raise CallFailed(rpc.RpcError(rpc.INTERNAL, f"{connection.name} opened a session without an id"))
 
@@ -236,52 +260,58 @@ class AcpAgent:
         self, connection: Connection, can: calls.Abilities, info: SessionInfo, servers: list[Any], has_history: bool
     ) -> bool:
         """Resume or load; False if the agent can do neither with this session: the caller opens a new one."""
-        offered = [name for name, on in (("session/resume", can.resume), ("session/load", can.load)) if on]
-        if not has_history:
-            offered.reverse()  # a resume does not tell what was said before, and here nobody knows
-        for method in offered:
+        for join in self._dialect.joins(can, has_history, info.cwd, servers, info.agent_session):
             self.own_id, self._replay = info.agent_session, []
             connection.attach(self.own_id, self)
 
             def answered(result: msgspec.Raw) -> None:
-                told, self._replay = v1.join_users(self._replay or ()), None
-                if told:
-                    self.tell(inputs.Replayed(facts=told))
+                self._replayed()
                 self._ready(connection, result)
 
-            params = wire.open_session(info.cwd, servers, self.own_id)
             try:
-                await connection.ask(method, params, self._config.start_timeout, answered, self)
+                await connection.ask(join.method, join.params, self._config.start_timeout, answered, self)
                 return True
             except CallFailed as failed:
                 self._replay = None
+                self._anew(can)
                 connection.detach(self)
                 # Agents do not agree on the code of "not found" (-32002, -32602, -32603).
                 if failed.timeout or failed.error.code == rpc.AUTH_REQUIRED:
                     raise
                 _log.warning(
-                    "agent cannot go on with its session", agent=connection.name, method=method, error=str(failed)
+                    "agent cannot go on with its session", agent=connection.name, method=join.method, error=str(failed)
                 )
         self.own_id = ""
         return False
 
+    def _replayed(self) -> None:
+        told, self._replay = v1.join_users(self._replay or ()), None
+        if told:
+            self.add(inputs.Replayed(facts=told))
+
     def _ready(self, connection: Connection, result: msgspec.Raw) -> None:
         """In the place of the answer: what it says of modes and options, AgentReady, then what came too early."""
         self._state = "ready"
-        self._session = calls.session_state(result)
-        steer = connection.can is not None and connection.can.steer
-        self.tell(*self._session.facts(), inputs.AgentReady(own_id=self.own_id, can_steer=steer))
+        can = connection.can
+        ready = inputs.AgentReady(
+            own_id=self.own_id,
+            can_steer=bool(can and can.steer),
+            can_withdraw=bool(can and can.inject),
+            can_fork=bool(can and can.fork),
+        )
+        options = self._options.opened(self._dialect, result)
+        self.add(*options, *self._dialect.told(result), ready, *self._turns.ready())
         connection.release(self.own_id)
+
+    @property
+    def _dialect(self) -> Dialect:
+        return self._connection.dialect if self._connection else DialectV1()
 
     def _servers(self, info: SessionInfo, can: calls.Abilities) -> list[Any]:
         given = info.mcp_servers if info.mcp_servers is not None else self._config.mcp_servers
-        servers = []
-        for server in given if isinstance(given, list) else []:
-            kind = server.get("type", "stdio") if isinstance(server, dict) else ""
-            if kind == "stdio" or kind in can.mcp:
-                servers.append(server)
-            else:
-                _log.warning("agent takes no such MCP server", agent=self._config.name, kind=kind)
+        servers, refused = self._dialect.servers(given if isinstance(given, list) else [], can)
+        for kind in refused:
+            _log.warning("agent takes no such MCP server", agent=self._config.name, kind=kind)
         return servers
 
     # --- turns -----------------------------------------------------------------------------------------------------
@@ -289,8 +319,10 @@ class AcpAgent:
     def _prompt(self, offer: effects.OfferPrompt) -> None:
         connection = self._connection
         if self._state == "ready" and connection:
-            params = wire.prompt(self.own_id, self._blocks(connection, offer.messages))
-            if connection.call("session/prompt", params, partial(self._prompt_ended, offer.offer_id), owner=self):
+            content = tuple(block for message in offer.messages for block in message.content)
+            params = wire.prompt(self.own_id, self.blocks(content))
+            if connection.call("session/prompt", params, partial(self._answered, offer.offer_id), owner=self):
+                self._turns.written(offer.offer_id)
                 self._say(inputs.PromptWritten(offer_id=offer.offer_id))
                 return
         error = Error("agent_exit", f"{self._config.name} is not running")
@@ -300,101 +332,48 @@ class AcpAgent:
         await asyncio.wait((configuring,))
         self._prompt(offer)
 
-    def _prompt_ended(self, offer_id: OfferId, result: msgspec.Raw | None, error: rpc.RpcError | None) -> None:
-        if error is not None and error.code != rpc.CANCELLED:
-            auth = self._connection.can.auth if self._connection and self._connection.can else ()
-            self.tell(inputs.PromptEnded(outcome="error", offer_id=offer_id, error=agent_error(error, auth)))
-            return
-        value = wire.as_object(result)
-        outcome, known = v1.outcome("cancelled" if error else value.get("stopReason"))
-        if not known:
-            _log.warning("unknown stop reason", agent=self._config.name, reason=value.get("stopReason"))
-        self.tell(inputs.PromptEnded(outcome=outcome, offer_id=offer_id, tokens=calls.tokens(value)))
+    def _answered(self, offer_id: OfferId, result: msgspec.Raw | None, error: rpc.RpcError | None) -> None:
+        self.add(*self._turns.answered(offer_id, result, error))
 
-    def _steer(self, offer: effects.OfferSteer) -> None:
+    def _cancel_work(self, effect: effects.CancelWork) -> None:
+        """``tool_call/cancel`` or ``terminal/cancel``: the update that follows says what came of it."""
         connection = self._connection
-        if self._state == "ready" and connection and connection.can and connection.can.steer:
-            params = wire.steering(self.own_id, self._blocks(connection, offer.messages))
-            answered = partial(self._steer_answered, offer.offer_id)
-            if connection.call("_session/steering", params, answered, self._config.steer_timeout, self):
-                return
-        self._say(inputs.SteerVerdict(offer_id=offer.offer_id, verdict="refused"))
+        if not (connection and self._state == "ready") or not self._turns.can_cancel(
+            effect.agent_session, effect.kind, effect.id
+        ):
+            return
 
-    def _steer_answered(self, offer_id: OfferId, result: msgspec.Raw | None, error: rpc.RpcError | None) -> None:
-        verdict: Literal["injected", "refused", "lost"]
-        if error is not None:
-            verdict = "lost" if Connection.timed_out(error) else "refused"
-        else:
-            match wire.as_object(result).get("outcome"):
-                case "injected" | "startedNewTurn":
-                    verdict = "injected"
-                case "promptRequired" | "failed":
-                    verdict = "refused"
-                case _:
-                    verdict = "lost"  # it may have it, or not
-        self.tell(inputs.SteerVerdict(offer_id=offer_id, verdict=verdict))
+        def answered(result: msgspec.Raw | None, error: rpc.RpcError | None) -> None:
+            if error is not None:
+                _log.warning("agent did not cancel", agent=self._config.name, kind=effect.kind, error=error.message)
 
-    @staticmethod
-    def _blocks(connection: Connection, messages: tuple[Pending, ...]) -> list[wire.Json]:
-        content: Content = tuple(block for message in messages for block in message.content)
-        can = connection.can
+        key = "toolCallId" if effect.kind == "tool_call" else "terminalId"
+        params = {"sessionId": effect.agent_session or self.own_id, key: effect.id}
+        connection.call(f"{effect.kind}/cancel", params, answered, self._config.request_timeout, self)
+
+    # --- what steers and options need --------------------------------------------------------------------------------
+
+    def blocks(self, content: Content) -> list[wire.Json]:
+        """For a prompt: what the agent does not take is told in words."""
+        can = self._connection.can if self._connection else None
         return translate_content.encode_prompt(
             content, bool(can and can.image), bool(can and can.audio), bool(can and can.embedded)
         )
 
-    # --- modes and options -----------------------------------------------------------------------------------------
-
-    async def _configure(self, before: "asyncio.Task[None] | None", wish: effects.ConfigureAgent) -> None:
-        if before is not None and not before.done():
-            await asyncio.wait((before,))  # one after the other: the last wish is what stays
-        if wish.mode is not None:
-            if self._session.mode_by_option:
-                await self._set(self._session.mode_by_option, wish.mode)
-            else:
-                await self._request("session/set_mode", {"modeId": wish.mode}, inputs.AgentMode(mode=wish.mode))
-        if wish.model is not None:
-            await self._set_model(wish.model)
-        if wish.config is not None:
-            option, value = wish.config
-            if self._session.model_by_method and option == "model":
-                await self._set_model(value)
-            else:
-                await self._set(option, value)
-
-    async def _set_model(self, model: str) -> None:
-        option = v1.option_of(self._session.options, "model")
-        if option is None:
-            _log.warning("agent offers no models", agent=self._config.name)
-        elif self._session.model_by_method:
-            options = [{**o, "currentValue": model} if o is option else o for o in self._session.options]
-            await self._request("session/set_model", {"modelId": model}, v1.config(options))
-        else:
-            await self._set(str(option.get("id")), model)
-
-    async def _set(self, option: str, value: Any) -> None:
-        await self._request("session/set_config_option", wire.option(option, value), None)
-
-    async def _request(self, method: str, params: wire.Json, fact: AgentFact | None) -> None:
-        """``fact`` is what is true if it succeeds; without one, the answer is the list of options."""
-
-        def answered(result: msgspec.Raw) -> None:
-            options = wire.as_object(result).get("configOptions")
-            if fact is not None:
-                self.tell(fact)
-            elif isinstance(options, list):
-                self.tell(v1.config(options))
-
+    def steer_call(self, method: str, params: wire.Json, answered: Answered) -> bool:
         connection = self._connection
-        if connection is None:
-            return
+        if self._state != "ready" or connection is None:
+            return False
+        return connection.call(method, params, answered, self._config.steer_timeout, self)
+
+    def timed_out(self, error: rpc.RpcError) -> bool:
+        return Connection.timed_out(error)
+
+    async def request(self, method: str, params: wire.Json, answered: Callable[[msgspec.Raw], None]) -> None:
+        if self._connection is None:
+            raise Gone(Error("agent_exit", f"{self._config.name} is not running"))
         params = {"sessionId": self.own_id, **params}
-        try:
-            await connection.ask(method, params, self._config.request_timeout, answered, self)
-        except Gone:
-            return
-        except CallFailed as failed:
-            _log.warning("agent refused a setting", agent=connection.name, method=method, error=str(failed))
-            self._say(*self._session.facts())  # what still is true
+        await self._connection.ask(method, params, self._config.request_timeout, answered, self)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -416,5 +395,5 @@ class AcpAgent:
             self._connection.notify(method, params)
 
     def _say(self, *facts: AgentFact) -> None:
-        self.tell(*facts)
+        self.add(*facts)
         self.flush()

@@ -1,4 +1,4 @@
-"""One ACP v1 connection to an agent process: routing between its sessions and their owners.
+"""One ACP connection to an agent: routing between its sessions and their owners.
 
 It starts the process, initializes it, gives each update, request and answer to the owner of its session, and tells
 all of them of its end, once. All messages of one read are told in one call a session, in their order, an answer among
@@ -8,20 +8,24 @@ the updates. Who asked what is the owners' matter (``agent.AcpAgent``); so is ev
 import asyncio
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import structlog
 
-from adapters.acp import rpc, wire
-from adapters.acp import translate_v1 as v1
+from adapters.acp import duties, rpc, wire
 from adapters.acp import translate_v1_calls as calls
+from adapters.acp.channel import Channel
+from adapters.acp.dialect import Dialect, DialectV1, chosen
 from adapters.acp.noise import NoiseReport
 from adapters.acp.owner import CallFailed, Gone, Owner
 from adapters.acp.process import Process, environment
 from adapters.acp.strays import Strays
+from adapters.acp.translate_runs import TextRun, coalesce
+from adapters.acp.turns import agent_error
 from gateway.agents import AgentConfig
 from gateway.core.inputs import AgentChild, AgentFact, AgentText
 from gateway.core.model import Error
@@ -45,13 +49,23 @@ class _Call(msgspec.Struct):
 class Connection:
     """``users`` counts who holds it; the pool (``agent.AcpAgents``) ends it when nobody does."""
 
-    def __init__(self, config: AgentConfig, cwd: str, run_dir: Path | None) -> None:
+    def __init__(
+        self,
+        config: AgentConfig,
+        cwd: str,
+        run_dir: Path | None,
+        cookies: CookieJar | None = None,
+        initialized: "Callable[[Connection], Awaitable[None]] | None" = None,
+    ) -> None:
+        """``initialized``: what else has to be done before the first session is opened."""
         self.config, self.cwd, self.run_dir = config, cwd, run_dir
+        self._cookies, self._initialized = cookies, initialized
         self.name = config.name or (config.command[0] if config.command else "agent")
         self.users = 0
         self.dead: Error | None = None
         self.can: calls.Abilities | None = None
-        self.process: Process | None = None
+        self.dialect: Dialect = DialectV1()  # since initialize the one that the agent speaks
+        self.process: Channel | None = None
         self.peer: rpc.Peer[_Call] = rpc.Peer(fast=wire.plain)
         self._routes: dict[str, Owner] = {}
         self._strays = Strays()
@@ -68,16 +82,22 @@ class Connection:
     # --- life ------------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Spawn and initialize, in the background: ``ready`` waits for it."""
-        env = environment(os.environ, self.config.pass_env, self.config.env)
+        """Spawn or connect, and initialize, in the background: ``ready`` waits for it."""
         try:
-            self.process = Process(
-                self.config.command, self.cwd, env, self._on_data, self._on_exit, self.run_dir, self.name
-            )
+            self.process = self._channel()
         except (OSError, ValueError) as error:
             self._die(Error("agent_exit", f"{self.name} cannot be started: {error}"))
             return
         self._tasks.start(self._initialize(), name=f"initialize {self.name}")
+
+    def _channel(self) -> Channel:
+        """Raises OSError for a program that cannot be started, ValueError for settings that do not do here."""
+        if not self.config.url:
+            env = environment(os.environ, self.config.pass_env, self.config.env)
+            return Process(self.config.command, self.cwd, env, self._on_data, self._on_exit, self.run_dir, self.name)
+        from adapters.acp import remote  # its libraries are loaded by who needs them
+
+        return remote.channel(self.config, self.name, os.environ, self._cookies, self._on_data, self._on_exit)
 
     async def ready(self) -> calls.Abilities:
         """Raises Gone."""
@@ -88,17 +108,29 @@ class Connection:
 
     async def _initialize(self) -> None:
         try:
-            result = await self.ask("initialize", wire.initialize(_version()), self.config.start_timeout)
+            offer = wire.initialize(_version(), self.config.fs != "off", self.config.terminal != "off")
+            if self.config.protocol == 2:
+                offer = wire.initialize_v2(_version())
+            result = await self.ask("initialize", offer, self.config.start_timeout)
         except Gone:
             return
         except CallFailed as failed:
             self.fail(self.error_of(failed))
             return
-        can = calls.abilities(result)
-        if can.protocol != 1:
-            self.fail(Error("agent_error", f"{self.name} speaks version {can.protocol} of ACP, not 1"))
+        asked = self.config.protocol
+        dialect = chosen(asked, result)
+        if dialect is None:
+            version = wire.as_object(result).get("protocolVersion")
+            self.fail(Error("agent_error", f"{self.name} speaks version {version} of ACP, not {asked}"))
             return
-        self.can = can
+        if dialect.version != asked:
+            _log.info("agent speaks an older version of ACP", agent=self.name, asked=asked, speaks=dialect.version)
+        self.dialect, self.can = dialect, dialect.abilities(result)
+        if self._initialized is not None:
+            try:
+                await self._initialized(self)
+            except Gone:
+                return
         self._opened.set()
 
     def fail(self, error: Error) -> None:
@@ -114,8 +146,8 @@ class Connection:
             await self.process.stop()
         self._die(Error("agent_exit", f"{self.name} was stopped"))
 
-    def _on_exit(self, how: str) -> None:
-        self._die(Error("agent_exit", self._with_stderr(f"{self.name} {how}")))
+    def _on_exit(self, how: str, code: str = "agent_exit") -> None:
+        self._die(Error(code, self._with_stderr(f"{self.name} {how}")))
 
     def _with_stderr(self, message: str) -> str:
         if self.can is None and self.peer.noise:  # that may be why
@@ -143,7 +175,7 @@ class Connection:
         """A failed call as people see it."""
         if failed.timeout:
             return Error("agent_timeout", self._with_stderr(failed.error.message))
-        return agent_error(failed.error, self.can.auth if self.can else ())
+        return agent_error(failed.error, self.can)
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -254,7 +286,7 @@ class Connection:
     # --- in --------------------------------------------------------------------------------------------------------
 
     def _on_data(self, data: bytes) -> None:
-        for message in v1.coalesce(self.peer.feed(data)):
+        for message in coalesce(self.peer.feed(data)):
             try:
                 self._one(message)
             except Exception:  # one message that we cannot take must not end the session
@@ -281,7 +313,7 @@ class Connection:
 
     def _one(self, message: Any) -> None:
         match message:
-            case v1.TextRun():
+            case TextRun():
                 owner = self._routes.get(message.session_id)
                 if owner is None:
                     self._stray(message.session_id, message)
@@ -298,6 +330,11 @@ class Connection:
                 for owner in dict.fromkeys(self._routes.values()):
                     self._touched[owner] = None
                     owner.withdrawn(wanted)
+            case rpc.Notification(method="elicitation/complete"):
+                done = wire.as_object(message.params).get("elicitationId")
+                for owner in dict.fromkeys(self._routes.values()):
+                    self._touched[owner] = None
+                    owner.completed(str(done))
             case rpc.Request():
                 self._request(message)
             case rpc.Response():
@@ -328,7 +365,7 @@ class Connection:
             self._stray(params.session_id, message)
             return
         session = "" if params.session_id == owner.own_id else params.session_id
-        for fact in v1.decode(params.update, session):
+        for fact in self.dialect.decode(params.update, session):
             self._tell(owner, fact)
             if isinstance(fact, AgentChild) and fact.child not in self._routes:
                 self.attach(fact.child, owner)
@@ -351,7 +388,8 @@ class Connection:
         elif scope.request_id and (number := rpc.request_id(scope.request_id)) is not None:
             owner = next((call.owner for key, call in self.peer.pending() if key == number), None)
             session_id = owner.own_id if owner else None
-        if not request.method.startswith(("session/request_permission", "elicitation/create")):
+        known = ("session/request_permission", "elicitation/create", *duties.methods(self.config))
+        if request.method not in known:
             self.refuse(request.id, rpc.METHOD_NOT_FOUND, f"Method not found: {request.method}")
         elif owner is None:
             self.refuse(request.id, rpc.NOT_FOUND, "Session not found", {"sessionId": session_id})
@@ -378,14 +416,6 @@ class Connection:
 
 
 _TIMED_OUT = object()
-
-
-def agent_error(error: rpc.RpcError, auth: tuple[str, ...] = ()) -> Error:
-    """An error answer, with the agent's own words."""
-    if error.code == rpc.AUTH_REQUIRED:
-        return Error("auth_required", error.message, {"code": error.code, "authMethods": list(auth)})
-    data = {"code": error.code, **({"data": error.data} if error.data is not None else {})}
-    return Error("agent_error", error.message, data)
 
 
 def _version() -> str:

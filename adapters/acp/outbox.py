@@ -64,12 +64,15 @@ class Outbox:
         if after is not None and not self._first - 1 <= after <= self._last:
             raise Lost
 
-    def read(self, after: int | None) -> "Reader":
+    def read(self, after: int | None, *, say_start: bool = False) -> "Reader":
         """Frames as they come, after a frame (None: after all that were sent). A reader that comes later ends this
         one; it is the reader from now on, also before it is asked for its first frame.
+
+        ``say_start``: begin with the id that it goes on after, without data, which is no event: a stream that is cut
+        before its first frame can go on too.
         """
         self.opened = True
-        reader = self._reader = Reader(self, self._sent if after is None else after)
+        reader = self._reader = Reader(self, self._sent if after is None else after, say_start)
         self._wake.set()
         return reader
 
@@ -116,10 +119,11 @@ class Outbox:
 class Reader(AsyncIterator[bytes]):
     """One reading of an outbox: whole frames, many in one piece."""
 
-    def __init__(self, outbox: Outbox, position: int) -> None:
+    def __init__(self, outbox: Outbox, position: int, say_start: bool) -> None:
         self._outbox = outbox
         self._position = position
         self._told = 0  # frames of the last piece, which is on its way when the next is asked for
+        self._start = b"id: %d\n\n" % position if say_start else b""
 
     async def __anext__(self) -> bytes:
         outbox = self._outbox
@@ -127,6 +131,9 @@ class Reader(AsyncIterator[bytes]):
         self._told = 0
         if outbox.current(self):
             outbox.taken(self._position)
+            if self._start:
+                start, self._start = self._start, b""
+                return start
         while outbox.current(self):
             pieces = outbox.pieces(self._position)
             if pieces:

@@ -42,4 +42,7 @@ class Owner(Protocol):
     def withdrawn(self, request: rpc.Id) -> None:
         """The agent does not want an answer any more."""
 
+    def completed(self, elicitation: str) -> None:
+        """A page that a person was asked to open did what it was for."""
+
     def gone(self, error: Error) -> None: ...

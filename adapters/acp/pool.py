@@ -1,22 +1,31 @@
 """Which sessions share an agent's process, and when it ends. It knows nothing of sessions but their number."""
 
 import asyncio
+from collections.abc import Sequence
+from http.cookiejar import CookieJar
 from pathlib import Path
 
 from adapters.acp.connection import Connection
+from adapters.acp.logins import AgentLogins
 from gateway.agents import AgentConfig
+from gateway.client_calls import ClientCalls
 from gateway.tasks import Supervisor
 
 
 class Pool:
     """Connections by the agent's name, where its setting is ``process = "shared"``; else one a session.
 
-    ``run_dir``: where running processes are recorded, for ``reaper.reap`` at the next start.
+    ``run_dir``: where running processes are recorded, for ``reaper.reap`` at the next start. ``roots``, ``clients``:
+    where, and by whom, files and terminals are served for agents.
     """
 
-    def __init__(self, run_dir: Path | None = None) -> None:
-        self._run_dir = run_dir
+    def __init__(
+        self, run_dir: Path | None = None, roots: Sequence[Path] = (), clients: ClientCalls | None = None
+    ) -> None:
+        self.run_dir, self.roots, self.clients = run_dir, roots, clients or ClientCalls()
+        self.logins = AgentLogins(lambda config, cwd: Connection(config, cwd, run_dir))
         self._shared: dict[str, Connection] = {}
+        self._cookies: dict[str, CookieJar] = {}  # of remote agents: they find the same server again
         self._stopping: set[asyncio.Task[None]] = set()
         self._tasks = Supervisor()
 
@@ -25,7 +34,8 @@ class Pool:
         shared = config.process == "shared"
         connection = self._shared.get(config.name) if shared else None
         if connection is None or connection.dead is not None:
-            connection = Connection(config, cwd, self._run_dir)
+            cookies = self._cookies.setdefault(config.name, CookieJar()) if config.url else None
+            connection = Connection(config, cwd, self.run_dir, cookies, self.logins.again)
             if shared:
                 self._shared[config.name] = connection
             connection.open()

@@ -77,7 +77,7 @@ class Process:
         self._stdout, child_out = os.pipe()
         self._errors, child_err = os.pipe()
         try:
-            self._child = _spawn(argv, cwd, {**env, reaper.MARK: mark}, child_in, child_out, child_err)
+            self._child = spawn(argv, cwd, {**env, reaper.MARK: mark}, child_in, child_out, child_err)
         except BaseException:
             for fd in (self._stdin, self._stdout, self._errors):
                 os.close(fd)
@@ -332,9 +332,10 @@ def _how_it_ended(pid: int) -> str:
     return f"was ended by signal {found.si_status}"
 
 
-def _spawn(
+def spawn(
     argv: Sequence[str], cwd: str, env: Mapping[str, str], child_in: int, child_out: int, child_err: int
 ) -> "subprocess.Popen[bytes]":
+    """A child that leads a kernel session and dies with the thread that forked it. Raises OSError, ValueError."""
     try:
         prctl = ctypes.CDLL(None).prctl
     except (OSError, AttributeError):

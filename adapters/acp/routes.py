@@ -125,7 +125,7 @@ class Routes:
             data = {"reason": "stream_lost", "lastEventId": last}
             return _error(409 if session_id else 410, rpc.INTERNAL, f"what followed is not kept any more: {how}", data)
         return sse.stream(
-            outbox.read(after),
+            outbox.read(after, say_start=True),
             heartbeat=b": keep-alive\n\n",
             heartbeat_seconds=KEEP_ALIVE,
             headers={CONNECTION: connection.id, **({SESSION: session_id} if session_id else {})},

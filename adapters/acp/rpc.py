@@ -276,6 +276,10 @@ def _rpc_error(raw: Raw) -> RpcError:
         value = None
     if not isinstance(value, dict):
         return RpcError(INTERNAL, str(value))
+    return error_of(value)
+
+
+def error_of(value: dict[str, Any]) -> RpcError:
     code, message = value.get("code"), value.get("message")
     return RpcError(
         code if isinstance(code, int) else INTERNAL,

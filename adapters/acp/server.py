@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,8 +17,9 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from adapters.acp import rpc, wire, wire_server
+from adapters.acp import rpc, server_client_calls, wire_server
 from adapters.acp import translate_server_calls as calls
+from adapters.acp.server_client_calls import Errand
 from adapters.acp.server_feed import Ask, Feed
 from adapters.acp.server_methods import Methods
 from adapters.acp.translate_content import encode_block
@@ -63,6 +65,7 @@ class Server:
         self.max_connections = settings.max_subscribers
         self.version = _version()
         self.connections: dict[str, Connection] = {}
+        controller.clients.offer(partial(server_client_calls.serving, self))
 
     def __repr__(self) -> str:
         return f"<Server {len(self.connections)} connections>"
@@ -99,7 +102,7 @@ class Connection:
         self.id = secrets.token_urlsafe(18)
         self.protocol = 0  # until initialize
         self.can = wire_server.ClientCan()
-        self.peer: rpc.Peer[Ask] = rpc.Peer()
+        self.peer: rpc.Peer[Ask | Errand] = rpc.Peer()
         self.feeds: dict[SessionId, Feed] = {}
         self.tasks = Supervisor()
         self.closed = False
@@ -142,8 +145,10 @@ class Connection:
                 await self._request(request)
             case rpc.Notification() as notification:
                 await self._notification(notification)
-            case rpc.Response() as response:
-                self.tasks.start(self._answered(response), name="acp answer")
+            case rpc.Response(call=Errand() as errand) as response:
+                errand.answered(response.result, response.error)
+            case rpc.Response(call=Ask() as ask) as response:
+                self.tasks.start(self._answered(ask, response.result, response.error), name="acp answer")
 
     async def overlong(self, limit: int) -> None:
         await self._protocol_error(rpc.INVALID_REQUEST, f"the message is larger than {limit} bytes")
@@ -180,6 +185,7 @@ class Connection:
         else:
             task = self._running[key] = self.tasks.start(serve, name=f"acp {request.method}")
             task.add_done_callback(lambda _: self._running.pop(key, None))
+            await asyncio.sleep(0)  # it has begun: one that is withdrawn in the next message is answered too
 
     async def _serve(
         self,
@@ -218,14 +224,14 @@ class Connection:
         try:
             params = calls.params(message.params)
             if message.method == "$/cancel_request":
-                await self._cancel_request(message.params)
+                await self._cancel_request(params.get("requestId"))
             elif message.method == "session/cancel":
                 await self._methods.cancel(params)
         except (Refused, GatewayError) as error:
             _log.info("notification ignored", method=message.method, why=error.message)
 
-    async def _cancel_request(self, raw: msgspec.Raw) -> None:
-        key = _key(wire.scope.decode(raw).request_id)
+    async def _cancel_request(self, named: object) -> None:
+        key = _key(msgspec.Raw(msgspec.json.encode(named)))
         if key is None:
             return
         task = self._running.get(key)
@@ -241,16 +247,15 @@ class Connection:
             else:
                 await self.server.controller.abort(feed.root_id, by=self.by())
 
-    async def _answered(self, response: "rpc.Response[Ask]") -> None:
+    async def _answered(self, ask: Ask, result: msgspec.Raw | None, failed: rpc.RpcError | None) -> None:
         """The client's answer to a request of the agent. One that says nothing leaves it to the others, if any."""
-        ask = response.call
         controller = self.server.controller
         try:
-            if response.result is not None:
-                outcome = calls.answer(ask.request.kind, response.result)
+            if result is not None:
+                outcome = calls.answer(ask.request.kind, result)
                 await controller.answer(ask.session_id, ask.request.id, outcome, by=self.by())
                 return
-            why = response.error.message if response.error else ""
+            why = failed.message if failed else ""
         except ClientError as error:
             why = error.message
         except GatewayError as error:
@@ -274,7 +279,19 @@ class Connection:
         self.protocol = calls.version(params)
         self.can = wire_server.client_can(self.protocol, params)
         self._methods = Methods(self)
-        return wire_server.initialized(self.protocol, self.server.version, self.agent)
+        said = wire_server.initialized(self.protocol, self.server.version, self.agent)
+        return {**said, **self._login(said)}
+
+    def _login(self, said: Json) -> Json:
+        """How to log in to the agent, if that is known: none is started for it."""
+        controller = self.server.controller
+        agent, logins = self.agent or controller.default_agent, controller.logins
+        if logins is None:
+            return {}
+        offered = {"authMethods": wire_server.auth_methods(self.protocol, logins.methods(agent))}
+        if self.protocol == 1 and logins.can_logout(agent):
+            return {**offered, "agentCapabilities": {**said["agentCapabilities"], "auth": {"logout": {}}}}
+        return offered
 
     # --- out ---------------------------------------------------------------------------------------------------------
 
@@ -300,6 +317,8 @@ class Connection:
         establishes: bool = False,
     ) -> None:
         self.done(request)
+        if code == rpc.AUTH_REQUIRED and isinstance(data, dict) and "authMethods" in data:
+            data = {**data, "authMethods": wire_server.auth_methods(self.protocol, data["authMethods"])}
         await self._answer(_text(self.peer.error(request, code, message, data)), session_id, establishes)
 
     def done(self, request: msgspec.Raw) -> None:
@@ -333,6 +352,7 @@ class Connection:
 
     async def leave(self, root_id: SessionId) -> None:
         feed = self.feeds.pop(root_id, None)
+        server_client_calls.leave(self, root_id)
         if feed is not None:
             await feed.close()
 
@@ -342,6 +362,7 @@ class Connection:
             return
         self.closed = True
         self.server.connections.pop(self.id, None)
+        server_client_calls.leave(self)
         self.transport.close()
         for feed in list(self.feeds.values()):
             await feed.close()

@@ -52,6 +52,7 @@ class Feed:
         self._marks: dict[SessionId, replay.Mark] = {}
         self._turns: dict[SessionId, TurnId] = {}
         self._children: dict[SessionId, str] = {}  # and their state
+        self._working: dict[SessionId, tuple[Any, ...]] = {}  # tool calls and terminals beside the turn
         self._subscription: Subscription | None = None
         self._pump: asyncio.Task[None] | None = None
         self._reading = False
@@ -126,6 +127,7 @@ class Feed:
             if info.agent_session:
                 self.names[info.agent_session] = info.id
             self._marks[info.id] = replay.end(view.transcript)
+            self._working[info.id] = view.background
             for child in view.transcript.children.values():
                 self._children[child.session_id] = child.state
             if view.turn_id is not None:
@@ -262,6 +264,14 @@ class Feed:
                 self._children[event.child.session_id] = now
                 if was != now and session_id not in self._turns:
                     await self._state_update(session_id, v2.state("idle", self._background(session_id)))
+            case ev.AgentUpdated(kind="elicitation/complete") if self.connection.can.url:
+                frame = self.connection.peer.notify(event.kind, event.raw).decode().rstrip("\n")
+                await self.connection.send(frame, session_id, self.root_id)
+            case ev.BackgroundUpdated():
+                self._working[session_id] = event.items
+                asked = any(session == session_id for session, _ in self._asked.values())
+                word = "idle" if session_id not in self._turns else "requires_action" if asked else "running"
+                await self._state_update(session_id, v2.state(word, self._background(session_id)))
             case ev.ModesUpdated() | ev.ConfigUpdated() if self.wire == v2.WIRE:
                 for view in self.connection.server.controller.family(session_id):
                     if view.info.id == session_id:
@@ -283,10 +293,11 @@ class Feed:
         if self.wire == v2.WIRE:
             await self.tell(session_id, update)
 
-    def _background(self, session_id: SessionId) -> list[str]:
+    def _background(self, session_id: SessionId) -> list[Any]:
+        working = list(self._working.get(session_id, ()))
         if session_id != self.root_id:
-            return []
-        return [child for child, state in self._children.items() if state in ("running", "requires_action")]
+            return working
+        return [*working, *(c for c, state in self._children.items() if state in ("running", "requires_action"))]
 
     def _state(self, view: SessionView) -> Update:
         background = self._background(view.info.id)
@@ -319,7 +330,9 @@ class Feed:
         await connection.send(line.decode().rstrip("\n"), shown, self.root_id)
 
     async def _settled(self, session_id: SessionId, event: ev.RequestSettled) -> None:
-        _, number = self._asked.pop(event.request_id, (session_id, None))
+        if event.request_id not in self._asked:
+            return  # a rule answered: nobody was asked
+        _, number = self._asked.pop(event.request_id)
         if number is not None and self.connection.peer.forget(number) is not None:
             frame = self.connection.peer.notify("$/cancel_request", {"requestId": number}).decode().rstrip("\n")
             await self.connection.send(frame, self.root_id, self.root_id)

@@ -12,8 +12,9 @@ from adapters.acp import translate_server_v2 as v2
 from adapters.acp.server_feed import Feed
 from adapters.acp.translate_server import mode_ids, option_id, option_values
 from adapters.acp.translate_server_calls import Refused, invalid
+from gateway.agents import AgentConfig, Logins
 from gateway.core import events as ev
-from gateway.core.errors import GatewayError, NotFound, NotRunning
+from gateway.core.errors import GatewayError, NotFound, NotRunning, NotSupported
 from gateway.core.ids import MessageId, SessionId
 from gateway.core.model import SessionInfo
 from gateway.paths import confine
@@ -38,6 +39,7 @@ class Methods:
             "session/prompt": (self.prompt, True, both, False),
             "session/inject": (self.inject, True, both, False),
             "session/new": (self.new, False, both, True),
+            "session/fork": (self.fork, False, both, True),
             "session/load": (self.load, False, one, True),
             "session/resume": (self.resume, False, both, True),
             "session/list": (self.list, False, both, False),
@@ -47,9 +49,13 @@ class Methods:
             "session/set_config_option": (self.set_config_option, False, both, False),
             "session/revoke_inject": (self.revoke_inject, False, both, False),
             "session/replace_inject": (self.replace_inject, False, both, False),
+            "tool_call/cancel": (self.cancel_tool_call, False, not one, False),
+            "terminal/cancel": (self.cancel_terminal, False, not one, False),
             "_session/steering": (self.steering, False, both, False),
-            "authenticate": (self.authenticate, False, one, False),
-            "auth/login": (self.authenticate, False, not one, False),
+            "authenticate": (self.login, False, one, False),
+            "logout": (self.logout, False, one, False),
+            "auth/login": (self.login, False, not one, False),
+            "auth/logout": (self.logout, False, not one, False),
         }
         self._table = {name: row for name, row in table.items() if row[2]}
 
@@ -74,6 +80,20 @@ class Methods:
         except (GatewayError, asyncio.CancelledError):
             await asyncio.shield(self.controller.delete(info.id, by=by))
             raise
+        await self._begin(view, call)
+        return None
+
+    async def fork(self, params: Json, call: "Call") -> Json | None:
+        """A copy of a session, here and at its agent. Nothing is replayed: the client has the history, or loads it."""
+        info = await self._session(params)
+        cwd, servers, by = self._cwd(params), self._servers(params), self.connection.by()
+        forked = await self.controller.fork(info.id, cwd=cwd, mcp_servers=servers, by=by)
+        await self._begin(await self.controller.view(forked.id), call)
+        return None
+
+    async def _begin(self, view: SessionView, call: "Call") -> None:
+        """Open the feed of a session that is new, and answer with its state."""
+        info = view.info
         feed = self.connection.feed(info.id)
 
         async def respond() -> None:
@@ -83,7 +103,6 @@ class Methods:
                 await feed.tell(info.id, v1.commands(view.transcript.commands))
 
         await self._open(feed, whole=False, snapshot=False, respond=respond)
-        return None
 
     async def load(self, params: Json, call: "Call") -> Json | None:
         return await self._join(params, call, whole=True)
@@ -153,11 +172,29 @@ class Methods:
             await self.connection.leave(session_id)
         return {}
 
-    async def authenticate(self, params: Json, call: "Call") -> Json:
-        raise invalid(
-            "the gateway offers no authentication methods: log in to the agent on the gateway's machine, or give its "
-            "key in the agent's environment; to the gateway itself a client comes with its token"
-        )
+    async def login(self, params: Json, call: "Call") -> Json:
+        """To the agent. ``_meta`` goes with it, and may hold a key: it is not logged."""
+        method_id = calls.text(params, "methodId")
+        logins, config = self._logins(params)
+        meta = params.get("_meta")
+        meta = {k: v for k, v in meta.items() if k != "trunkline"} if isinstance(meta, dict) else None
+        await logins.login(config, method_id, meta or None)
+        return {}
+
+    async def logout(self, params: Json, call: "Call") -> Json:
+        logins, config = self._logins(params)
+        await logins.logout(config)
+        return {}
+
+    def _logins(self, params: Json) -> tuple[Logins, AgentConfig]:
+        agent = self._agent(params)
+        config = self.controller.agents.get(agent)
+        if config is None:
+            names = ", ".join(self.controller.agents)
+            raise invalid(f"no agent {agent!r} (there are: {names})", field="_meta.trunkline.agent")
+        if self.controller.logins is None:
+            raise NotSupported("this gateway has no agents that one could log in to")
+        return self.controller.logins, config
 
     # --- prompts -----------------------------------------------------------------------------------------------------
 
@@ -178,6 +215,23 @@ class Methods:
     async def cancel(self, params: Json) -> None:
         info = await self._session(params)
         await self.controller.abort(info.id, by=self.connection.by())
+
+    async def cancel_tool_call(self, params: Json, call: "Call") -> Json:
+        """Answered when it was passed on; what came of it is in the updates."""
+        info = await self._session(params)
+        await self.controller.cancel_work(
+            info.id, "tool_call", calls.text(params, "toolCallId"), by=self.connection.by()
+        )
+        return {}
+
+    async def cancel_terminal(self, params: Json, call: "Call") -> Json:
+        info = await self._session(params)
+        name = calls.text(params, "terminalId")
+        view = await self.controller.view(info.id)
+        if not v2.can_cancel_terminal(view.transcript, name):
+            raise Refused(rpc.METHOD_NOT_FOUND, f"the agent does not offer to cancel {name}", {"terminalId": name})
+        await self.controller.cancel_work(info.id, "terminal", name, by=self.connection.by())
+        return {}
 
     async def inject(self, params: Json, call: "Call") -> Json:
         """Answered when it is stored. Source: ACP RFD #1261, codes of schema PR #2043."""

@@ -99,6 +99,7 @@ def _told(transcript: Transcript, wire: str, names: Names, mark: Mark, whole: bo
             if after:
                 yield from _part(transcript, item, part, wire, names)
             elif isinstance(part, ToolPart):
+                yield from _shown(part, wire)
                 yield _tool(part, wire, first=False)
             elif part.part_id == mark.id and isinstance(part, TextPart) and part.text[mark.chars :]:
                 yield from chunk(part.role, part.message_id, Text(part.text[mark.chars :]))
@@ -109,8 +110,14 @@ def _tool(part: ToolPart, wire: str, first: bool) -> Update:
     return v1.tool(part.call, first) if wire == v1.WIRE else v2.tool(part.call)
 
 
+def _shown(part: ToolPart, wire: str) -> list[Update]:
+    """The terminals that a call shows come before it."""
+    return v2.terminals(part.call) if wire == v2.WIRE else []
+
+
 def _part(transcript: Transcript, item: StepItem, part: Part, wire: str, names: Names) -> Iterator[Update]:
     if isinstance(part, ToolPart):
+        yield from _shown(part, wire)
         yield _tool(part, wire, first=True)
         return
     known = transcript.refs.get(part.message_id) if part.role == "session" else None

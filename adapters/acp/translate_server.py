@@ -217,9 +217,15 @@ def tool_fields(call: ToolCall) -> dict[str, Json]:
             "locations": call.locations,
             "rawInput": call.input,
             "rawOutput": call.output,
-            "_meta": call.meta,
+            "_meta": _ruled(call) if call.rule else call.meta,
         }
     )
+
+
+def _ruled(call: ToolCall) -> dict[str, Json]:
+    """A setting answered the agent's question about this call: no client was asked."""
+    meta = table(call.meta)
+    return {**meta, "trunkline": {**table(meta.get("trunkline")), "permission": {"rule": call.rule}}}
 
 
 def mode_rows(modes: Json) -> list[dict[str, Json]]:

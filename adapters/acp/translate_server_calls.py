@@ -56,8 +56,7 @@ def refusal(error: GatewayError) -> Refused:
         case AuthRequired():
             code = AUTH_REQUIRED
             methods = table(error.data.get("agent")).get("authMethods")
-            if methods:
-                data["authMethods"] = methods
+            data["authMethods"] = methods or []
         case NotRunning():
             code = wire_server.INJECT_PRECONDITION
         case NotSupported():

@@ -118,6 +118,10 @@ def content(value: dict[str, Json]) -> dict[str, Json]:
         if text is None:
             text = "\n".join(f"{c.get('operation')} {c.get('path')}" for c in rows(value.get("changes")))
         return {"type": "content", "content": {"type": "text", "text": text}}
+    meta = table(value.get("_meta"))
+    if "acp2" in table(meta.get("trunkline")):  # what it was on v2 is not for these clients
+        left = {key: field for key, field in meta.items() if key != "trunkline"}
+        return {**{key: field for key, field in value.items() if key != "_meta"}, **({"_meta": left} if left else {})}
     return value
 
 
@@ -203,8 +207,12 @@ def permission(session_id: str, request: Request, call: ToolCall | None) -> dict
     raw = table(request.raw)
     if isinstance(raw.get("toolCall"), dict):
         return {**raw, "sessionId": session_id}
-    body = tool_body(call) if call is not None else {"toolCallId": request.call_id or request.id}
+    body: dict[str, Json] = tool_body(call) if call is not None else {"toolCallId": request.call_id or request.id}
     if request.title:
         body["title"] = request.title
+    subject = table(raw.get("subject"))
+    if subject.get("type") == "command":
+        body["kind"] = "execute"
+        body["rawInput"] = present({"command": subject.get("command"), "cwd": subject.get("cwd")})
     options = [{"optionId": o.id, "name": o.name, "kind": o.kind} for o in request.options]
     return {"sessionId": session_id, "toolCall": body, "options": options}

@@ -22,8 +22,8 @@ from adapters.acp.wire import as_object
 from adapters.acp.wire_server import Update
 from gateway.core import events as ev
 from gateway.core.content import Text
-from gateway.core.model import Error, Outcome, Request, Source, Tokens, ToolCall, UserMessage
-from gateway.core.transcript import Transcript
+from gateway.core.model import TOOL_DONE, Error, Outcome, Request, Source, Tokens, ToolCall, UserMessage
+from gateway.core.transcript import StepItem, ToolPart, Transcript
 
 Json: TypeAlias = Any
 
@@ -43,6 +43,10 @@ def updates(event: ev.Event, names: Names) -> list[Update]:
         case ev.MessageReplaced():
             return replaced(event)
         case ev.ToolUpdated():
+            if _told_as_terminal(event.source):
+                return []
+            if _tells_terminal(event.source):
+                return [*terminals(event.call), tool(event.call)]
             return [tool_update(event.call, event.source)]
         case ev.PlanUpdated():
             raw = raw_of(event.source, WIRE)
@@ -82,14 +86,45 @@ def tool_update(call: ToolCall, source: Source | None) -> Update:
     """Of a v1 agent's update only what it said: an upsert keeps the rest. A null of v1 says nothing."""
     kind = "tool_call_update"
     raw = raw_of(source, WIRE)
-    if raw is not None and string(as_object(raw).get("sessionUpdate")) == kind:
-        return Update(kind, raw)
+    said = string(as_object(raw).get("sessionUpdate")) if raw is not None else None
+    if raw is not None and said in (kind, "tool_call_content_chunk"):
+        return Update(said or kind, raw)
     if source is None or raw is not None:
         return tool(call)
     told = present(as_object(source.raw))
     if "content" in told:
         told["content"] = [content(each) for each in rows(told["content"])]
     return Update(kind, {**told, "sessionUpdate": kind})
+
+
+def _told_as_terminal(source: Source | None) -> bool:
+    """The call was told anew for other wires, because a terminal of it has more output: here that was said already."""
+    raw = raw_of(source, WIRE)
+    return raw is not None and as_object(raw).get("sessionUpdate") == "terminal_update"
+
+
+def _tells_terminal(source: Source | None) -> bool:
+    """A v1 agent's own terminal, in ``_meta``: what it showed there is in the call's content."""
+    if source is None or source.wire == WIRE:
+        return False
+    return any(key.startswith("terminal_") for key in table(as_object(source.raw).get("_meta")))
+
+
+def terminals(call: ToolCall) -> list[Update]:
+    """The terminals that a call shows, as they stand: for who was not there when the agent told of them."""
+    kind = "terminal_update"
+    kept = [table(table(table(each).get("_meta")).get("trunkline")).get("terminal") for each in rows(call.content)]
+    return [Update(kind, {"sessionUpdate": kind, **each}) for each in kept if isinstance(each, dict)]
+
+
+def can_cancel_terminal(transcript: Transcript, terminal_id: str) -> bool:
+    """Whether the agent offers that, of a terminal that a tool call shows."""
+    for item in reversed(transcript.items):
+        for part in item.parts if isinstance(item, StepItem) else ():
+            for told in terminals(part.call) if isinstance(part, ToolPart) else ():
+                if told.body.get("terminalId") == terminal_id:
+                    return "capabilities" in told.body and "exitStatus" not in told.body
+    return False
 
 
 def tool(call: ToolCall) -> Update:
@@ -99,12 +134,26 @@ def tool(call: ToolCall) -> Update:
 def tool_body(call: ToolCall) -> dict[str, Json]:
     body = {**tool_fields(call), "status": call.status}
     if call.content is not None:
-        body["content"] = [content(each) for each in rows(call.content)]
+        body["content"] = contents(call.content)
+    if call.can_cancel and call.status not in TOOL_DONE:
+        body["capabilities"] = {"cancel": {}}
     return body
 
 
+def contents(value: Json) -> list[dict[str, Json]]:
+    """Content of a tool call; what a v2 agent said in another shape is as it was."""
+    out = []
+    for each in rows(value):
+        told = table(table(each.get("_meta")).get("trunkline"))
+        if "acp2" not in told:
+            out.append(content(each))
+        elif isinstance(told["acp2"], dict):  # null: more of the one before
+            out.append(told["acp2"])
+    return out
+
+
 def content(value: dict[str, Json]) -> dict[str, Json]:
-    """Content of a tool call. A diff of v1 (two texts) is a change and a patch here."""
+    """A diff of v1 (two texts) is a change and a patch here."""
     path, new = value.get("path"), value.get("newText")
     if value.get("type") != "diff" or not isinstance(path, str) or not isinstance(new, str):
         return value
@@ -200,14 +249,16 @@ def standing(transcript: Transcript) -> list[Update]:
 # --- the turn ------------------------------------------------------------------------------------------------------
 
 
-def state(word: str, background: Iterable[str] = (), **more: Json) -> Update:
-    """A snapshot. ``background``: child sessions that work on, by our ids."""
+def state(word: str, background: Iterable[Json] = (), **more: Json) -> Update:
+    """A snapshot. ``background``: child sessions that work on, by our ids, and what else does, as the agent said it."""
     body: dict[str, Json] = {"sessionUpdate": "state_update", "state": word, **present(more)}
-    body["background"] = [{"type": "subagent", "sessionId": each} for each in background]
+    body["background"] = [
+        {"type": "subagent", "sessionId": each} if isinstance(each, str) else each for each in background
+    ]
     return Update("state_update", body)
 
 
-def idle(outcome: Outcome | None, error: Error | None, used: Tokens | None, background: Iterable[str] = ()) -> Update:
+def idle(outcome: Outcome | None, error: Error | None, used: Tokens | None, background: Iterable[Json] = ()) -> Update:
     stop = stop_reason(outcome)
     if stop is not None:
         return state("idle", background, stopReason=stop, usage=tokens(used))
@@ -226,7 +277,7 @@ def permission(session_id: str, request: Request, call: ToolCall | None) -> dict
         if told:
             body = {**body, **present(told)}
         if "content" in body:
-            body["content"] = [content(each) for each in rows(body["content"])]
+            body["content"] = contents(body["content"])
         subject = {"type": "tool_call", "toolCall": body}
     title = request.title or (call.title if call is not None else "") or "Permission"
     options = [{"optionId": o.id, "name": o.name, "kind": o.kind} for o in request.options]

@@ -4,13 +4,13 @@ Unknown kinds, unknown fields and malformed updates are kept (``AgentUnknown``, 
 null is an absent field, but where the protocol says that null clears (``subagent_update``).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from adapters.acp.translate_content import block, string, table
-from adapters.acp.wire import AgentChunk, PlainLine, as_object
+from adapters.acp.wire import as_object
 from gateway.core import content as blocks
 from gateway.core.inputs import (
     UNSET,
@@ -42,44 +42,6 @@ ROLES: dict[str, Role] = {
     "agent_thought_chunk": "thought",
     "session_message_chunk": "session",
 }
-
-
-class TextRun(msgspec.Struct, gc=False):
-    """Plain chunks of one message that came together, as one."""
-
-    session_id: str
-    role: Role
-    text: str
-    agent_id: str
-
-
-def coalesce(messages: Iterable[Any]) -> Iterator[Any]:
-    """The messages of one read, with adjacent plain chunks of one message merged into a ``TextRun``."""
-    texts: list[str] = []
-    session_id, kind, message_id = "", AgentChunk, None
-    for message in messages:
-        if type(message) is PlainLine:
-            params = message.params
-            update = params.update
-            if texts:
-                if update.message_id == message_id and params.session_id == session_id and type(update) is kind:
-                    texts.append(update.content.text)
-                    continue
-                yield _run(session_id, kind, texts, message_id)
-            session_id, kind, message_id = params.session_id, cast(type[AgentChunk], type(update)), update.message_id
-            texts = [update.content.text]
-        else:
-            if texts:
-                yield _run(session_id, kind, texts, message_id)
-                texts = []
-            yield message
-    if texts:
-        yield _run(session_id, kind, texts, message_id)
-
-
-def _run(session_id: str, kind: type[Any], texts: list[str], message_id: str | None) -> TextRun:
-    role: Role = "agent" if kind is AgentChunk else "thought"
-    return TextRun(session_id, role, texts[0] if len(texts) == 1 else "".join(texts), message_id or "")
 
 
 # --- updates -------------------------------------------------------------------------------------------------------
@@ -129,7 +91,7 @@ def _known(kind: str, value: dict[str, Json], session: str, source: Source) -> A
         case "usage_update":
             return _usage(value, session, source)
         case "subagent_update" if isinstance(value.get("sessionId"), str):
-            return _child(value, session, source)
+            return child(value, session, source)
         case "session_message" if _id(value):
             return _refs(value, session, source)
     return None
@@ -195,13 +157,18 @@ def config(options: list[Json], session: str = "", source: Source | None = None)
 
 
 def option_of(options: list[Json], what: str) -> dict[str, Json] | None:
-    """The select option of the category ``what`` (model, mode), else the one with that id."""
+    """The select option of the category ``what`` (model, mode), else the one with that id (v2: ``configId``)."""
     selects = [o for o in options if isinstance(o, dict) and isinstance(o.get("currentValue"), str)]
-    for key in ("category", "id"):
+    for key in ("category", "id", "configId"):
         for option in selects:
             if option.get(key) == what:
                 return option
     return None
+
+
+def option_id(option: dict[str, Json]) -> str:
+    """``id`` on v1, ``configId`` on v2."""
+    return string(option.get("id")) or string(option.get("configId")) or ""
 
 
 def _usage(value: dict[str, Json], session: str, source: Source) -> AgentFact | None:
@@ -213,7 +180,7 @@ def _usage(value: dict[str, Json], session: str, source: Source) -> AgentFact | 
     return AgentUsage(used=used, size=size, cost=dollars, agent_session=session, source=source)
 
 
-def _child(value: dict[str, Json], session: str, source: Source) -> AgentChild:
+def child(value: dict[str, Json], session: str, source: Source | None) -> AgentChild:
     """Here null clears: a title to nothing, capabilities to none; a null state is not idle."""
     state = table(value.get("state"))
     word = string(state.get("state")) or ("unknown" if "state" in value else "")

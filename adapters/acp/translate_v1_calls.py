@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from adapters.acp.translate_content import marked, present, rows, string, table
-from adapters.acp.translate_v1 import WIRE, config, option_of, tool
+from adapters.acp.translate_v1 import WIRE, config, option_id, option_of, tool
 from adapters.acp.wire import as_object
 from gateway.core.inputs import AgentAsk, AgentFact, AgentMode, AgentTool, AgentUnknown
 from gateway.core.model import Accepted, Answered, Declined, Option, Selected, Source, Tokens
@@ -78,6 +78,7 @@ class Abilities(msgspec.Struct, frozen=True):
     load: bool
     resume: bool
     close: bool
+    fork: bool
     image: bool
     audio: bool
     embedded: bool
@@ -85,6 +86,17 @@ class Abilities(msgspec.Struct, frozen=True):
     steer: bool
     auth: tuple[str, ...]
     raw: dict[str, Json]
+    inject: bool = False  # v2: a steer is told when it lands, and can be taken back until then
+    replace: bool = False  # and replaced
+
+    def shown(self) -> dict[str, object]:
+        """For people."""
+        flags = {"load": self.load, "resume": self.resume, "close": self.close, "fork": self.fork, "image": self.image}
+        flags |= {"audio": self.audio, "embedded context": self.embedded, "steer": self.steer}
+        flags |= {f"mcp {kind}": True for kind in sorted(self.mcp)}
+        found: dict[str, object] = {"name": self.name, "version": self.version, "protocol": f"ACP v{self.protocol}"}
+        found["can"] = [name for name, on in flags.items() if on]
+        return {**found, "login": list(self.auth)} if self.auth else found
 
 
 def abilities(result: Raw) -> Abilities:
@@ -102,6 +114,7 @@ def abilities(result: Raw) -> Abilities:
         load=marked(agent.get("loadSession")),
         resume=marked(session.get("resume")),
         close=marked(session.get("close")),
+        fork=marked(session.get("fork")),
         image=marked(takes.get("image")),
         audio=marked(takes.get("audio")),
         embedded=marked(takes.get("embeddedContext")),
@@ -140,7 +153,7 @@ def session_state(result: Raw) -> SessionState:
     if isinstance(modes.get("currentModeId"), str):
         state.mode, state.modes = modes["currentModeId"], rows(modes.get("availableModes"))
     elif by_option:
-        state.mode, state.mode_by_option = by_option["currentValue"], string(by_option.get("id")) or ""
+        state.mode, state.mode_by_option = by_option["currentValue"], option_id(by_option)
         state.modes = [
             present({"id": o.get("value"), "name": o.get("name"), "description": o.get("description")})
             for o in _choices(by_option)

@@ -77,17 +77,28 @@ def as_object(raw: Raw | bytes | None) -> Json:
 # --- what we send ----------------------------------------------------------------------------------------------------
 
 CLIENT_CAPABILITIES: Json = {
-    "fs": {"readTextFile": False, "writeTextFile": False},
-    "terminal": False,
     "session": {"notices": {}},
     "subagents": {},
     "elicitation": {"form": {}, "url": {}},
 }
 
 
-def initialize(version: str) -> Json:
+def initialize(version: str, fs: bool = False, terminal: bool = False) -> Json:
+    """``fs``, ``terminal``: whether the agent may ask for files and terminals."""
     info = {"name": "trunkline", "title": "Trunkline", "version": version}
-    return {"protocolVersion": 1, "clientCapabilities": CLIENT_CAPABILITIES, "clientInfo": info}
+    duties = {"fs": {"readTextFile": fs, "writeTextFile": fs}, "terminal": terminal}
+    return {"protocolVersion": 1, "clientCapabilities": {**duties, **CLIENT_CAPABILITIES}, "clientInfo": info}
+
+
+def initialize_v2(version: str) -> Json:
+    """Both versions in one: an agent that has only v1 reads what it knows."""
+    info = {"name": "trunkline", "title": "Trunkline", "version": version}
+    return {
+        **initialize(version),
+        "protocolVersion": 2,
+        "info": info,
+        "capabilities": {"elicitation": {"form": {}, "url": {}}},
+    }
 
 
 def open_session(cwd: str, mcp_servers: list[Any], session_id: str = "") -> Json:
@@ -104,7 +115,16 @@ def steering(session_id: str, blocks: list[Json]) -> Json:
     return {**prompt(session_id, blocks), "_meta": {"steering": {"idleBehavior": "promptRequired"}}}
 
 
+def inject(session_id: str, blocks: list[Json]) -> Json:
+    return {"sessionId": session_id, "mode": "steer", "content": blocks}
+
+
 def option(config_id: str, value: Any) -> Json:
     """Params of session/set_config_option, but for the session."""
     kind = {"type": "boolean"} if isinstance(value, bool) else {}
     return {"configId": config_id, **kind, "value": value}
+
+
+def option_v2(config_id: str, value: Any) -> Json:
+    """The same; here the kind of a value is always said."""
+    return {"configId": config_id, "type": "boolean" if isinstance(value, bool) else "id", "value": value}

@@ -55,7 +55,7 @@ def initialized(protocol: int, version: str, agent: str) -> dict[str, Json]:
                 "loadSession": True,
                 "promptCapabilities": {"image": True, "audio": True, "embeddedContext": True},
                 "mcpCapabilities": {"http": True, "sse": True},
-                "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}},
+                "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}, "fork": {}},
                 "_meta": meta,
             },
             "authMethods": [],
@@ -69,12 +69,25 @@ def initialized(protocol: int, version: str, agent: str) -> dict[str, Json]:
                 "prompt": {"image": {}, "audio": {}, "embeddedContext": {}},
                 "mcp": {"stdio": {}, "http": {}},
                 "delete": {},
+                "fork": {},
                 "inject": INJECT,
             },
             "_meta": meta,
         },
         "_meta": {"steering": {"supported": True}},
     }
+
+
+def auth_methods(protocol: int, methods: Json) -> list[Json]:
+    """An agent's login methods in a client's version. What lacks an id is left out: nobody could choose it."""
+    found = []
+    for method in methods if isinstance(methods, list) else ():
+        name = method.get("id") or method.get("methodId") if isinstance(method, dict) else None
+        if isinstance(name, str) and method.get("type") != "terminal":
+            rest = {k: v for k, v in method.items() if k not in ("id", "methodId", "type", "name") and v is not None}
+            shown = {"name": method.get("name") or name, **rest}
+            found.append({"id": name, **shown} if protocol == 1 else {"type": "agent", "methodId": name, **shown})
+    return found
 
 
 class ClientCan(msgspec.Struct, frozen=True):
@@ -86,6 +99,7 @@ class ClientCan(msgspec.Struct, frozen=True):
     plans: bool = False
     form: bool = False
     url: bool = False
+    serves: frozenset[str] = frozenset()  # what agents may ask of it (v1)
     pending: bool = False  # our own extension: ``_trunkline/pending``
 
 
@@ -101,7 +115,9 @@ def client_can(protocol: int, params: dict[str, Json]) -> ClientCan:
 
     can = table(params, "clientCapabilities" if protocol == 1 else "capabilities")
     session, elicitation = table(can, "session"), table(can, "elicitation")
-    own = table(table(can, "_meta"), "trunkline")
+    own, files = table(table(can, "_meta"), "trunkline"), table(can, "fs")
+    serves = [f"fs.{name}" for name in ("readTextFile", "writeTextFile") if marked(files, name)]
+    serves += ["terminal"] if marked(can, "terminal") else []
     baseline = protocol >= 2
     return ClientCan(
         notices=baseline or marked(session, "notices"),
@@ -110,5 +126,6 @@ def client_can(protocol: int, params: dict[str, Json]) -> ClientCan:
         plans=baseline or marked(can, "plan"),
         form=marked(elicitation, "form"),
         url=marked(elicitation, "url"),
+        serves=frozenset(serves if protocol == 1 else ()),
         pending=marked(own, "pending"),
     )

@@ -92,6 +92,8 @@ class Encoder:
                         self._complete(out, name)
             case ev.RequestSettled():
                 value = {"id": event.request_id, "kind": event.kind, "outcome": msgspec.to_builtins(event.outcome)}
+                if event.rule:
+                    value["rule"] = event.rule
                 out.append(self._custom("request_settled", value, child))
             case ev.ChildUpdated():
                 if event.first and self.modern and event.child.session_id not in self.subagents:
@@ -146,6 +148,7 @@ class Encoder:
                 | ev.TurnEnded()
                 | ev.StepStarted()
                 | ev.StepEnded()
+                | ev.BackgroundUpdated()
                 | ev.MessageReplaced()  # a snapshot says it: ``translate_run``
                 | ev.OfferAccepted()
             ):

@@ -75,6 +75,8 @@ def activity(call: ToolCall, session_id: SessionId | None) -> dict[str, Json]:
     }
     if call.status in TOOL_DONE and call.output is not None:
         found["output"] = _short(call.output)
+    if call.rule:
+        found["permission"] = call.rule  # a setting answered when the agent asked
     return found
 
 

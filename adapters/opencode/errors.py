@@ -38,6 +38,10 @@ class BadCursor(ClientError):
     """``before`` of the message list: the real server says no more than this; we say what is wrong as well."""
 
 
+class InvalidCursor(ClientError):
+    """A page's cursor of version 2."""
+
+
 def cut(value: str) -> str:
     """What a client sent, as it is named in a message."""
     return value if len(value) <= NAMED else value[:NAMED] + "…"
@@ -51,6 +55,8 @@ def error_response(request: Request, error: GatewayError) -> Response:
     """Any error of the gateway, for a path of this API."""
     if isinstance(error, Tagged):
         return json(error.body, error.status)
+    if request.url.path.startswith("/api/"):
+        return json({**_tagged(error), "message": error.message}, error.status)
     if isinstance(error, BadCursor):
         return json({"_tag": "BadRequest", "message": error.message}, 400)
     data: dict[str, Any] = {"message": error.message}
@@ -61,6 +67,24 @@ def error_response(request: Request, error: GatewayError) -> Response:
         return json({"name": "NotFoundError", "data": data}, 404)
     name = {"conflict": "ConflictError", "session_busy": "SessionBusyError"}.get(error.code, _name(error.code))
     return json({"name": name, "data": data | {"code": error.code}}, error.status)
+
+
+def _tagged(error: GatewayError) -> dict[str, Any]:
+    """An error in the form of version 2, without its message."""
+    data = error.data
+    if isinstance(error, InvalidCursor):
+        return {"_tag": "InvalidCursorError"}
+    if error.status == 400:
+        where = {"field": data["field"]} if "field" in data else {"kind": data.get("kind", "Payload")}
+        return {"_tag": "InvalidRequestError", **where}
+    if error.status == 404 and "session_id" in data:
+        return {"_tag": "SessionNotFoundError", "sessionID": cut(str(data["session_id"]))}
+    if error.status == 409:
+        more: dict[str, Any] = {key: data[key] for key in ("resource", "result") if key in data}
+        return {"_tag": "ConflictError", **more}
+    if error.status == 503:
+        return {"_tag": "ServiceUnavailableError", "service": data.get("service", "store")}
+    return {"_tag": _name(error.code)}
 
 
 def _name(code: str) -> str:

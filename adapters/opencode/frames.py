@@ -10,6 +10,7 @@ A frame is ``id: …\\ndata: …\\n\\n``. The ids rise strictly on a stream and 
 What is encoded is kept in ``Entry.frames`` and shared by all readers of the same stream kind.
 """
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -40,9 +41,10 @@ _FOUR = 62**4
 class Frames:
     """The encoder of one gateway. It keeps constant bytes of open parts, nothing about what was said."""
 
-    def __init__(self, translator: Translator, epoch: int) -> None:
+    def __init__(self, translator: Translator, epoch: int, news: Callable[[Entry], bool] | None = None) -> None:
         self._translator = translator
         self._epoch = epoch
+        self._news = news
         self._heads: dict[tuple[Kind, str], tuple[bytes, bytes]] = {}
         self._places: dict[str, bytes] = {}
         self._time = (-1, b"")
@@ -68,6 +70,9 @@ class Frames:
 
     def _list(self, entry: Entry, kind: Kind) -> list[bytes]:
         events = self._translator.encode(entry.record, entry.info, entry.pending)
+        if kind == "global" and self._news is not None and self._news(entry):
+            # ``/event`` would have to end with it, as the real server's does; this one makes its clients ask again
+            events.append(Event("server.instance.disposed", {"directory": entry.info.cwd}))
         last = len(events) - 1
         out = []
         for index, event in enumerate(events):

@@ -14,7 +14,7 @@ from adapters.opencode.wire import Event
 from gateway.controller import SessionController
 from gateway.core.errors import Limit
 from gateway.core.ids import event_id
-from gateway.log import STALE, Closed, Subscription
+from gateway.log import STALE, Closed, Entry, Subscription
 
 HEARTBEAT = 10.0  # seconds of silence, as the real server
 FEW, MANY = 64, 4096  # entries of the log that are read at once: by what they weigh
@@ -70,9 +70,16 @@ class Reading:
 
 
 class Streams:
-    def __init__(self, controller: SessionController, translator: Translator, limit: int) -> None:
+    def __init__(
+        self,
+        controller: SessionController,
+        translator: Translator,
+        limit: int,
+        news: Callable[[Entry], bool] | None = None,
+    ) -> None:
+        """``news``: whether an entry gives clients a reason to read again what there is to choose from."""
         self._controller = controller
-        self._frames = fr.Frames(translator, controller.log.epoch)
+        self._frames = fr.Frames(translator, controller.log.epoch, news)
         self._snapshots = Snapshots(controller, translator, self._frames)
         self._limit = limit
         self._open: set[Stream] = set()

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from adapters.opencode import translate_requests as requests
-from adapters.opencode.translate_messages import Messages
+from adapters.opencode.translate_messages import Lookup, Messages
 from adapters.opencode.wire import ErrorBody, Event, MessageTime, ModelRef, Todo, User
 from gateway.core import events as ev
 from gateway.core.model import Accepted, Error, Outcome, Pending, Request, RequestKind, SessionInfo, UserMessage
@@ -20,10 +20,12 @@ ABORTED = {"name": "MessageAbortedError", "data": {"message": "Aborted"}}
 
 
 class Translator:
-    """``default_agent``: what a session that is not bound yet is shown with."""
+    """``default_agent``: what a session that is not bound yet is shown with. ``lookup``: for what events do not say; it
+    must tell the same of an event whenever it is asked, or newer.
+    """
 
-    def __init__(self, default_agent: str) -> None:
-        self.messages = Messages(default_agent)
+    def __init__(self, default_agent: str, lookup: Lookup | None = None) -> None:
+        self.messages = Messages(default_agent, lookup)
 
     def encode(self, record: ev.Record, info: SessionInfo, pending: Pending | None) -> list[Event]:
         """``info``: the session right after the event. ``pending``: the message that the event is about, if it waits
@@ -79,7 +81,9 @@ class Translator:
             case ev.TurnEnded():
                 error = self._turn_error(info, event.outcome, event.error)
                 failed = [Event("session.error", {"sessionID": sid, "error": error})] if error else []
-                return [*failed, status(sid, "idle"), Event("session.idle", {"sessionID": sid})]
+                changes = self.messages.changes(sid, event.turn_id)
+                diff = [Event("session.diff", {"sessionID": sid, "diff": changes})] if changes else []
+                return [*failed, *diff, status(sid, "idle"), Event("session.idle", {"sessionID": sid})]
             case ev.AgentStateChanged(state="starting"):
                 return [status(sid, "busy")]  # a message waits for it
             case ev.AgentStateChanged(state="ready", idle=True):
@@ -125,10 +129,12 @@ class Translator:
                 return self._replaced(sid, event, at)
             case ev.ToolUpdated():
                 return [part_updated(sid, self.messages.tool(sid, event.call), at)]
+            case ev.ChildUpdated():
+                return [part_updated(sid, part, at) for part in self.messages.tasks(sid, event.child)]
             case ev.RequestOpened():
                 return [self.asked(event.request, sid)]
             case ev.RequestSettled():
-                return [answered(sid, event)]
+                return [] if event.rule else [answered(sid, event)]  # a rule's is told with the tool: no dialog
             case ev.AgentUpdated(kind="notice", raw=raw):
                 told = notice(raw)
                 error = ErrorBody("UnknownError", {"message": told}) if told else None

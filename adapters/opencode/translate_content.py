@@ -35,11 +35,16 @@ SCHEMES = ("file", "http", "https")  # and data
 # --- from the wire -------------------------------------------------------------------------------------------------
 
 
-def content_of(parts: Sequence[PartInput], allowed: Callable[[str], object]) -> tuple[Content, tuple[str, ...]]:
+def content_of(
+    parts: Sequence[PartInput],
+    allowed: Callable[[str], object],
+    load: Callable[[FileInput, str, str], Block | None] | None = None,
+) -> tuple[Content, tuple[str, ...]]:
     """The blocks of a prompt's parts, and the part ids that the client gave (empty where it gave none).
 
     Raises ClientError naming the part's place; ``allowed`` is asked for each path of a ``file:`` URL and raises
-    Forbidden. A mention of an OpenCode agent makes no block: the text says it too.
+    Forbidden. ``load`` gives what is in such a file (the part, its path, its place), None where a link says enough.
+    A mention of an OpenCode agent makes no block: the text says it too.
     """
     blocks: list[Block] = []
     ids: list[str] = []
@@ -50,7 +55,7 @@ def content_of(parts: Sequence[PartInput], allowed: Callable[[str], object]) -> 
             case TextInput():
                 blocks.append(Text(part.text, _meta(synthetic=part.synthetic or None)))
             case FileInput():
-                blocks.append(_block(part, where, allowed))
+                blocks.append(_block(part, where, allowed, load))
             case AgentInput():
                 continue
             case SubtaskInput():
@@ -65,16 +70,35 @@ def content_of(parts: Sequence[PartInput], allowed: Callable[[str], object]) -> 
     return tuple(blocks), tuple(ids)
 
 
+def kept_meta(part: FileInput) -> dict[str, Any] | None:
+    """What a block that was read from a part's file keeps of it: clients are shown the link, not what it led to."""
+    return _meta(filename=part.filename, source=part.source, url=part.url)
+
+
+def link_of(block: Block) -> str:
+    """The ``file:`` URL whose content a block is; empty for any other."""
+    return str(_kept(block).get("url") or "")
+
+
 def _meta(**fields: Any) -> dict[str, Any] | None:
     kept = {key: value for key, value in fields.items() if value is not None}
     return {META: kept} if kept else None
 
 
-def _block(part: FileInput, where: str, allowed: Callable[[str], object]) -> Block:
+def _block(
+    part: FileInput,
+    where: str,
+    allowed: Callable[[str], object],
+    load: Callable[[FileInput, str, str], Block | None] | None,
+) -> Block:
     meta = _meta(filename=part.filename, source=part.source)
     scheme = part.url.partition(":")[0].lower()
     if scheme != "data":
         _check(part.url, scheme, where, allowed)
+        if scheme == "file" and load is not None:
+            loaded = load(part, unquote(urlsplit(part.url).path), where)
+            if loaded is not None:
+                return loaded
         return ResourceLink(part.url, part.filename or part.url.rsplit("/", 1)[-1], part.mime, meta=meta)
     data = _data(part.url, where)
     kind = part.mime.partition("/")[0]
@@ -166,6 +190,7 @@ def _file(block: Block, part_id: str, session_id: str, message_id: str, metadata
         return TextPart(part_id, session_id, message_id, raw, True, metadata=extra)
     mime, url, name = _mime_url_name(block)
     kept = _kept(block)
+    url = kept.get("url") or url  # of what was read from a file
     filename = kept.get("filename") or name or UNSET
     return FilePart(part_id, session_id, message_id, mime, url, filename, kept.get("source", UNSET), extra)
 

@@ -2,11 +2,12 @@
 
 from datetime import UTC, datetime
 from hashlib import blake2b, sha1
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import UNSET
 
 from adapters.opencode import translate_content, translate_tools
+from adapters.opencode.translate_diff import FileDiff
 from adapters.opencode.wire import (
     DEFAULT_MODE,
     DEFAULT_MODEL,
@@ -32,7 +33,8 @@ from adapters.opencode.wire import (
     WithParts,
 )
 from gateway.core.content import Block
-from gateway.core.model import Error, Pending, Role, SessionInfo, Step, Tokens, ToolCall, UserMessage
+from gateway.core.ids import TurnId
+from gateway.core.model import Child, Error, Pending, Role, SessionInfo, Step, Tokens, ToolCall, UserMessage
 from gateway.core.transcript import BlockPart, StepItem, UserItem
 from gateway.core.transcript import Part as CorePart
 from gateway.core.transcript import TextPart as CoreText
@@ -55,11 +57,22 @@ _NOUNS = "cabin cactus canyon circuit comet eagle falcon forest garden harbor is
 _SLUGS = (_ADJECTIVES.split(), _NOUNS.split())
 
 
+class Lookup(Protocol):
+    """What an event does not say by itself."""
+
+    def child_of(self, session_id: str, message_id: str, /) -> Child | None: ...
+
+    def texts_to(self, session_id: str, child: Child, /) -> list[CoreText]: ...
+
+    def changes(self, session_id: str, turn_id: TurnId, /) -> list[FileDiff]: ...
+
+
 class Messages:
     """``default_agent``: the provider of a session that is not bound to an agent yet."""
 
-    def __init__(self, default_agent: str) -> None:
+    def __init__(self, default_agent: str, lookup: Lookup | None = None) -> None:
         self._default_agent = default_agent
+        self._lookup = lookup
 
     # --- names ---------------------------------------------------------------------------------------------------
 
@@ -161,6 +174,10 @@ class Messages:
         created: int,
         ended: int | None,
     ) -> Part:
+        if role == "session" and self._lookup is not None:
+            child = self._lookup.child_of(session_id, message_id)
+            if child is not None:
+                return translate_tools.task_part(session_id, part_id, message_id, step_id, text, created, child)
         span = Span(created, UNSET if ended is None else max(created, ended))
         extra = metadata(message_id, step_id, role) or UNSET
         if role == "thought":
@@ -193,6 +210,14 @@ class Messages:
                 session_id, part.part_id, part.message_id, part.step_id, part.role, part.created, part.block
             )
         return self.tool(session_id, part.call)
+
+    def tasks(self, session_id: str, child: Child) -> list[Part]:
+        """What a child session was told to do, as it stands now."""
+        texts = self._lookup.texts_to(session_id, child) if self._lookup is not None else []
+        return [self.part(session_id, text) for text in texts]
+
+    def changes(self, session_id: str, turn_id: TurnId) -> list[FileDiff]:
+        return self._lookup.changes(session_id, turn_id) if self._lookup is not None else []
 
     # --- the list ------------------------------------------------------------------------------------------------
 

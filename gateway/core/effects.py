@@ -1,6 +1,6 @@
 """What to do next, in the imperative. The shell performs these after the commit; none of them is awaited."""
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -71,6 +71,14 @@ class CancelChild(Effect, frozen=True):
     agent_session: str
 
 
+class CancelWork(Effect, frozen=True):
+    """Cancel one tool call or terminal. ``agent_session`` is empty for the root."""
+
+    agent_session: str
+    kind: Literal["tool_call", "terminal"]
+    id: str
+
+
 AnyEffect: TypeAlias = (
     StartAgent
     | OfferPrompt
@@ -81,4 +89,5 @@ AnyEffect: TypeAlias = (
     | AnswerAgent
     | ConfigureAgent
     | CancelChild
+    | CancelWork
 )

@@ -260,12 +260,15 @@ class ReplacedPart(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToolUpdated(Base, frozen=True, tag="tool.updated"):
-    """The tool call as it stands. ``first``: it was not there before. ``result``: its end, for the first time."""
+    """The tool call as it stands. ``first``: it was not there before. ``result``: its end, for the first time.
+    ``called``: it runs with an input that was not told before.
+    """
 
     call: ToolCall
     first: bool = False
     source: Source | None = None
     result: bool = False
+    called: bool = False
 
 
 class MessageRefs(Base, frozen=True, tag="message.refs"):
@@ -289,6 +292,8 @@ class RequestSettled(Base, frozen=True, tag="request.settled"):
     kind: str = "permission"
     option_kind: str = ""  # of a selected option
     turn_id: TurnId | None = None
+    rule: Literal["", "allow", "deny"] = ""  # a setting answered: nobody was asked, and nothing was opened
+    call_id: str = ""  # with a rule
 
 
 # --- what the agent says of itself ---------------------------------------------------------------------------------
@@ -329,6 +334,12 @@ class ChildUpdated(Base, frozen=True, tag="child.updated"):
     source: Source | None = None
 
 
+class BackgroundUpdated(Base, frozen=True, tag="background.updated"):
+    """Tool calls and terminals that work on whatever the turn does, whole, in the shape of ACP v2."""
+
+    items: tuple[Json, ...]
+
+
 class AgentUpdated(Base, frozen=True, tag="agent.updated"):
     """An update of an unknown kind, kept."""
 
@@ -343,6 +354,7 @@ class AgentStateChanged(Base, frozen=True, tag="agent.state"):
     state: Literal["absent", "starting", "ready"]
     can_steer: bool = False
     can_withdraw: bool = False
+    can_fork: bool = False
     error: Error | None = None
     before: Literal["", "absent", "starting", "ready"] = ""  # what it was: a failed start is not a death
     idle: bool = False  # ready, and nothing begins: what it was started for was held or revoked meanwhile
@@ -395,6 +407,7 @@ Event: TypeAlias = (
     | ConfigUpdated
     | CommandsUpdated
     | ChildUpdated
+    | BackgroundUpdated
     | AgentUpdated
     | AgentStateChanged
     | OfferAccepted

@@ -116,6 +116,15 @@ def place_pending(d: Draft, node: Node) -> None:
         d.emit(node, ev.MessagePlaced(message.id, d.created(node)))
 
 
+def keep_order(d: Draft, node: Node) -> None:
+    """A steer that overtook what waits is shown before it: whoever is behind is placed anew."""
+    last = 0
+    for message in inbox.in_order(node.state):
+        if message.created <= last:
+            d.emit(node, ev.MessagePlaced(message.id, d.created(node)))
+        last = node.state.inbox[message.id].created
+
+
 def turn_of(node: Node) -> TurnId:
     """The open turn, or the last one: updates that come when none is open belong to it."""
     return node.state.turn_id or node.state.last_turn_id or TurnId("")
@@ -255,8 +264,8 @@ def end_turn(
         for call in list(state.tools.values()):
             if call.status not in TOOL_DONE:
                 ended = max(d.now, call.created)
-                over = msgspec.structs.replace(call, status="cancelled", ended=ended, told=True)
-                d.emit(node, ev.ToolUpdated(over, result=not call.told))
+                over = msgspec.structs.replace(call, status="cancelled", ended=ended, told=True, called=True)
+                d.emit(node, ev.ToolUpdated(over, result=not call.told, called=not call.called))
     if state.cause != "replay" and not state.answered:
         start_step(d, node)
     end_step(d, node, outcome, error, tokens)
@@ -269,6 +278,12 @@ def end_turn(
     d.emit(node, ev.SessionUpdated(msgspec.structs.replace(node.info, tokens=total, updated=updated)))
     if outcome == "error":  # an expired login must not burn the whole queue
         hold_all(d, node, error.code if error is not None else "agent_error")
+
+
+def no_background(d: Draft, node: Node) -> None:
+    """The agent is gone, and with it what worked on."""
+    if node.state.background:
+        d.emit(node, ev.BackgroundUpdated(()))
 
 
 def move(d: Draft) -> None:
@@ -293,6 +308,7 @@ def move(d: Draft) -> None:
             d.do(CancelTurn(turn_id))
         case None:
             pass
+    keep_order(d, node)
 
 
 def start_agent(d: Draft) -> None:

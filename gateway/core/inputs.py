@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from gateway.core.content import Block, Content, Json
-from gateway.core.ids import MessageId, OfferId, RequestId, TurnId
+from gateway.core.ids import MessageId, OfferId, RequestId, SessionId, TurnId
 from gateway.core.model import (
     Answered,
     By,
@@ -42,15 +42,18 @@ class ClientInput(Input, frozen=True, kw_only=True):
 
 
 class Create(ClientInput, frozen=True, kw_only=True):
-    """The first input of a session. Its id is minted; the reply is its SessionInfo."""
+    """The first input of a session. Its id is minted, unless the client brings one; the reply is its SessionInfo."""
 
     cwd: str
+    session_id: SessionId | None = None
     agent: str = ""
     title: str = ""
     mode: str = ""
     model: str = ""
     mcp_servers: Json = None
     meta: Json = None
+    fork_of: str = ""  # the agent's own id of the session that this one begins as a copy of
+    history: tuple["AgentFact", ...] = ()  # what was said there
 
 
 class Update(ClientInput, frozen=True, kw_only=True):
@@ -124,6 +127,13 @@ class Answer(ClientInput, frozen=True, kw_only=True):
     outcome: Answered
 
 
+class CancelWork(ClientInput, frozen=True, kw_only=True):
+    """Cancel one tool call or one terminal, by the agent's own name of it, where the agent offers that."""
+
+    kind: Literal["tool_call", "terminal"]
+    id: str
+
+
 class Wake(ClientInput, frozen=True, kw_only=True):
     """Start the agent without a message: a client wants to know its modes and options, or whether it starts at all."""
 
@@ -142,6 +152,7 @@ class AgentReady(AgentFact, frozen=True, kw_only=True):
     own_id: str = ""
     can_steer: bool = False
     can_withdraw: bool = False
+    can_fork: bool = False
 
 
 class AgentGone(AgentFact, frozen=True, kw_only=True):
@@ -211,10 +222,11 @@ class AgentMessage(AgentFact, frozen=True, kw_only=True):
 
 
 class AgentUser(AgentFact, frozen=True, kw_only=True):
-    """A user's message as the agent tells it: in a replay, or an echo of ours (``offer_id``)."""
+    """A user's message as the agent tells it: in a replay, or an echo of ours (``offer_id``: of this prompt)."""
 
     content: Content
     agent_id: str = ""
+    offer_id: OfferId | None = None
 
 
 class AgentTool(AgentFact, frozen=True, kw_only=True):
@@ -232,6 +244,8 @@ class AgentTool(AgentFact, frozen=True, kw_only=True):
     append: Json | UnsetType = UNSET  # more content, after what it has
     locations: Json | UnsetType = UNSET
     meta: Json | UnsetType = UNSET
+    meta_patch: Json | UnsetType = UNSET  # key by key; null removes (ACP v2)
+    can_cancel: bool | UnsetType = UNSET
 
 
 class AgentAsk(AgentFact, frozen=True, kw_only=True):
@@ -282,6 +296,12 @@ class AgentConfig(AgentFact, frozen=True, kw_only=True):
 
 class AgentCommands(AgentFact, frozen=True, kw_only=True):
     commands: Json
+
+
+class AgentBackground(AgentFact, frozen=True, kw_only=True):
+    """What works on whatever the turn does, whole, in the shape of ACP v2; subagents are not in it."""
+
+    items: tuple[Json, ...]
 
 
 class AgentTitle(AgentFact, frozen=True, kw_only=True):
@@ -348,6 +368,18 @@ class Recover(Input, frozen=True, kw_only=True):
 
 
 ClientWish: TypeAlias = (
-    Create | Update | Delete | Submit | Reconcile | Revoke | Replace | Promote | Demote | Abort | Answer | Wake
+    Create
+    | Update
+    | Delete
+    | Submit
+    | Reconcile
+    | Revoke
+    | Replace
+    | Promote
+    | Demote
+    | Abort
+    | Answer
+    | CancelWork
+    | Wake
 )
 GatewayFact: TypeAlias = GraceOver | OfferExpired | Quiet | Recover

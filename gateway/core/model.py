@@ -20,6 +20,7 @@ Outcome: TypeAlias = Literal[
 ]
 ToolStatus: TypeAlias = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 RequestKind: TypeAlias = Literal["permission", "elicitation"]
+Rule: TypeAlias = Literal["allow", "ask", "deny"]
 
 TOOL_DONE = ("completed", "failed", "cancelled")
 
@@ -69,6 +70,7 @@ class SessionInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     named: bool = False  # a person gave the title: the agent's titles do not replace it
     agent: str = ""  # the name in the settings; empty until bound
     agent_session: str = ""  # the agent's own id
+    fork_of: str = ""  # the agent's own id of the session that this one was forked from
     parent_id: SessionId | None = None
     mode: str = ""
     model: str = ""
@@ -167,8 +169,11 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     started: int | None = None
     ended: int | None = None
     meta: Json = None
+    can_cancel: bool = False  # the agent offers to cancel just this
     again: bool = False  # the agent has called another one of the session by this id before
     told: bool = False  # it has ended once: wires that tell a result only once have told it
+    called: bool = False  # its input was known once, or it ran
+    rule: Literal["", "allow", "deny"] = ""  # the setting that answered when the agent asked for permission
 
 
 class Option(msgspec.Struct, frozen=True, omit_defaults=True):

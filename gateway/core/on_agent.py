@@ -94,7 +94,7 @@ def handle_gateway(d: Draft, fact: Input) -> None:
 def ready(d: Draft, fact: AgentReady) -> None:
     node = d.root
     rest = inbox.at_rest(node.state)
-    d.emit(node, ev.AgentStateChanged("ready", fact.can_steer, fact.can_withdraw, idle=rest))
+    d.emit(node, ev.AgentStateChanged("ready", fact.can_steer, fact.can_withdraw, fact.can_fork, idle=rest))
     if fact.own_id:
         flow.replace_info(d, node, agent_session=fact.own_id)
     flow.configure(d, node)
@@ -118,6 +118,7 @@ def gone(d: Draft, fact: AgentGone) -> None:
         else:
             why = error or Error("agent_exit", "the agent ended")
             flow.end_turn(d, node, "error", why, tell_agent=False)
+        flow.no_background(d, node)
     d.emit(root, ev.AgentStateChanged("absent", error=error, before=root.state.agent))
     # a death that the abort itself brought about does not hold what was sent after the abort
     if error is not None and not killed:
@@ -140,6 +141,7 @@ def recover(d: Draft, fact: Recover) -> None:
             flow.end_step(d, node, "end_turn")
         else:
             flow.end_turn(d, node, "interrupted", tell_agent=False)
+        flow.no_background(d, node)
     if fact.on_restart == "hold":
         flow.hold_all(d, root, "restart")
 

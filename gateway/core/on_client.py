@@ -8,12 +8,14 @@ from gateway.core import events as ev
 from gateway.core import flow, inbox
 from gateway.core.content import Content, digest
 from gateway.core.effects import CancelChild, CancelTurn, ConfigureAgent
+from gateway.core.effects import CancelWork as CancelWorkNow
 from gateway.core.errors import Busy, ClientError, Conflict, Limit, NotFound, NotRunning, NotSupported
 from gateway.core.ids import MessageId, SessionId
 from gateway.core.inputs import (
     UNSET,
     Abort,
     Answer,
+    CancelWork,
     ClientInput,
     Create,
     Delete,
@@ -27,6 +29,7 @@ from gateway.core.inputs import (
     Wake,
 )
 from gateway.core.model import (
+    TOOL_DONE,
     Accepted,
     Answered,
     By,
@@ -45,7 +48,7 @@ from gateway.core.turn import TurnState
 
 def handle(d: Draft, session_id: SessionId, item: ClientInput) -> Reply:
     node = d.node(session_id)
-    if node.info.parent_id is not None and not isinstance(item, Abort | Answer | Update):
+    if node.info.parent_id is not None and not isinstance(item, Abort | Answer | CancelWork | Update):
         raise ClientError(f"{session_id} is a session of a subagent: send to its parent {node.info.parent_id}")
     match item:
         case Submit():
@@ -69,6 +72,9 @@ def handle(d: Draft, session_id: SessionId, item: ClientInput) -> Reply:
             reply = None
         case Answer():
             reply = answer(d, node, item)
+        case CancelWork():
+            cancel_work(d, node, item)
+            return None
         case Update():
             update(d, node, item)
             reply = node.info
@@ -305,7 +311,9 @@ def abort(d: Draft, node: Node) -> None:
     offered = tuple(m.id for m in entries if m.state == "offered" and m.on_abort != "keep" and not m.returning)
     running = state.turn_id is not None
     asked = any(each.state.requests for each in d.all_nodes())
-    if not loose and not offered and not asked and (not running or state.abort_asked):
+    # in a turn the agent passes its cancel on; a child that works on after it has to be told itself
+    alone = [] if running else [each for each in d.all_nodes() if each is not node and each.state.turn_id is not None]
+    if not loose and not offered and not asked and not alone and (not running or state.abort_asked):
         return
     d.emit(node, ev.AbortAsked(state.turn_id, offered))
     for each in d.all_nodes():
@@ -315,11 +323,28 @@ def abort(d: Draft, node: Node) -> None:
         d.emit(node, ev.TurnCancelling(state.turn_id, "abort"))
         if was is TurnState.RUNNING:
             d.do(CancelTurn(state.turn_id))
+    for each in alone:
+        parent = d.node(each.info.parent_id or d.root_id)
+        if parent.children[each.id].can_cancel:
+            d.do(CancelChild(each.info.agent_session))
     for message in loose:
         if message.on_abort == "revoke":
             flow.revoke(d, node, message)
         else:
             d.emit(node, ev.MessageHeld(message.id, "abort"))
+
+
+def cancel_work(d: Draft, node: Node, item: CancelWork) -> None:
+    """Pass it on. Of terminals the core knows nothing: the adapter that shows them checks."""
+    if d.root.state.agent != "ready":
+        raise NotRunning("the agent is not running: there is nothing to cancel")
+    if item.kind == "tool_call":
+        call = node.tool(item.id)
+        if call is None:
+            raise NotFound(f"no such tool call: {item.id}", tool_call_id=item.id)
+        if not call.can_cancel or call.status in TOOL_DONE:
+            raise NotSupported(f"the agent does not offer to cancel {item.id}: abort the turn", tool_call_id=item.id)
+    d.do(CancelWorkNow(node.info.agent_session if node.info.parent_id else "", item.kind, item.id))
 
 
 def answer(d: Draft, node: Node, item: Answer) -> Settled:

@@ -12,6 +12,7 @@ from gateway.core.ids import MessageId, PartId, StepId
 from gateway.core.inputs import (
     UNSET,
     AgentAsk,
+    AgentBackground,
     AgentBlock,
     AgentChild,
     AgentCommands,
@@ -31,11 +32,14 @@ from gateway.core.inputs import (
 )
 from gateway.core.model import (
     TOOL_DONE,
+    Answered,
+    By,
     Cancelled,
     Child,
     Refs,
     Request,
     Role,
+    Selected,
     SessionInfo,
     Step,
     ToolCall,
@@ -44,6 +48,8 @@ from gateway.core.model import (
 from gateway.core.session import Draft, Node
 from gateway.core.state import message_key
 from gateway.core.turn import TurnState
+
+POLICY = By("policy", "gateway")  # whom an answer by a rule is owed to
 
 
 def handle(d: Draft, fact: AgentFact) -> None:
@@ -77,6 +83,9 @@ def handle(d: Draft, fact: AgentFact) -> None:
             flow.replace_info(d, node, **{k: v for k, v in changes.items() if v is not UNSET})
         case AgentCommands():
             d.emit(node, ev.CommandsUpdated(fact.commands, fact.source))
+        case AgentBackground():
+            if fact.items != node.state.background:
+                d.emit(node, ev.BackgroundUpdated(fact.items))
         case AgentTitle():
             if not node.info.named:
                 flow.replace_info(d, node, fact.source, title=fact.title)
@@ -214,6 +223,10 @@ def user(d: Draft, node: Node, fact: AgentUser) -> None:
     """A user's message as the agent tells it: ours (its id becomes an alias), or one that came in elsewhere."""
     if fact.agent_id and "user " + fact.agent_id in node.used:
         return
+    if fact.offer_id is not None:  # of the prompt that the agent just took, whatever it made of its words
+        if fact.offer_id == node.state.prompt_offer and node.state.unnamed:
+            d.emit(node, ev.MessageAliased(node.state.unnamed[0], fact.agent_id))
+        return
     for ours in node.state.unnamed:
         if node.user(ours)[: len(fact.content)] == fact.content:  # perhaps a block at a time: the first names it
             if fact.agent_id:
@@ -265,9 +278,12 @@ def tool(d: Draft, node: Node, fact: AgentTool) -> ToolCall:
         call = ToolCall(fact.call_id, d.part_id(node), step.id, step.turn_id, d.created(node), again=again)
     changes: dict[str, object] = {
         name: getattr(fact, name)
-        for name in ("status", "title", "kind", "name", "input", "output", "content", "locations", "meta")
+        for name in ("status", "title", "kind", "name", "input", "output", "content", "locations", "meta", "can_cancel")
         if getattr(fact, name) is not UNSET
     }
+    if fact.meta_patch is not UNSET:
+        meta = {**(call.meta or {}), **(fact.meta_patch or {})}
+        changes["meta"] = {key: value for key, value in meta.items() if value is not None} or None
     if fact.append is not UNSET:
         changes["content"] = [*(call.content or []), *(fact.append or [])]
     status = changes.get("status", call.status)
@@ -279,8 +295,10 @@ def tool(d: Draft, node: Node, fact: AgentTool) -> ToolCall:
     elif call.ended is None:
         changes["ended"] = now
     result = status in TOOL_DONE and not call.told
-    call = msgspec.structs.replace(call, **changes, told=call.told or result)
-    d.emit(node, ev.ToolUpdated(call, first, fact.source, result))
+    given = changes.get("input", call.input)
+    called = bool(status != "pending" or given) and (not call.called or given != call.input)
+    call = msgspec.structs.replace(call, **changes, told=call.told or result, called=call.called or called)
+    d.emit(node, ev.ToolUpdated(call, first, fact.source, result, called))
     return call
 
 
@@ -292,6 +310,8 @@ def ask(d: Draft, fact: AgentAsk) -> None:
     call: ToolCall | None = None
     if fact.tool is not None:
         call = tool(d, node, fact.tool)
+        if fact.kind == "permission" and ruled(d, node, fact, call):
+            return
     prefix = "per" if fact.kind == "permission" else "que"
     request = Request(
         d.request_id(node, prefix),
@@ -309,6 +329,34 @@ def ask(d: Draft, fact: AgentAsk) -> None:
         fact.raw,
     )
     d.emit(node, ev.RequestOpened(request))
+
+
+def ruled(d: Draft, node: Node, fact: AgentAsk, call: ToolCall) -> bool:
+    """Answer by the settings' rule for this kind of tool, if there is one. Nobody is asked then; the tool call and the
+    event say which rule it was. Allowed is this one call, never "always": where no option says just that, people are
+    asked.
+    """
+    rules = d.policy.permissions
+    rule = rules.get(call.kind) or rules.get("*", "ask")
+    kinds = {option.kind: option for option in reversed(fact.options)}
+    option = kinds.get({"allow": "allow_once", "deny": "reject_once"}.get(rule, ""))
+    if rule == "ask" or (rule == "allow" and option is None):
+        return False
+    outcome: Answered = Selected(option.id) if option is not None else Cancelled("policy")
+    d.emit(node, ev.ToolUpdated(msgspec.structs.replace(call, rule=rule), False))
+    settled = ev.RequestSettled(
+        d.request_id(node, "per"),
+        outcome,
+        option_kind=option.kind if option is not None else "",
+        turn_id=node.state.turn_id,
+        rule=rule,
+        call_id=call.call_id,
+    )
+    before, d.by = d.by, POLICY
+    d.emit(node, settled)
+    d.by = before
+    d.do(AnswerAgent(fact.agent_ref, outcome))
+    return True
 
 
 # --- children --------------------------------------------------------------------------------------------------------

@@ -17,16 +17,20 @@ from gateway.core.content import Content
 from gateway.core.effects import AnyEffect
 from gateway.core.errors import NotFound
 from gateway.core.ids import MessageId, OfferId, PartId, RequestId, SessionId, StepId, TurnId
-from gateway.core.model import By, Child, Refs, SessionInfo, ToolCall
+from gateway.core.model import By, Child, Refs, Rule, SessionInfo, ToolCall
 from gateway.core.state import Known, State, apply
 from gateway.core.transcript import TextPart, Transcript
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Settings that decisions depend on. ``max_pending`` counts messages that are not delivered, a session."""
+    """Settings that decisions depend on. ``max_pending`` counts messages that are not delivered, a session.
+
+    ``permissions``: by a tool call's kind (``*``: any other) what is answered when the agent asks for a permission.
+    """
 
     steer_fallback: Literal["next_turn", "interrupt"] = "next_turn"
     max_pending: int = 1000
+    permissions: Mapping[str, Rule] = {}
 
 
 class Session:

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from gateway.core import events as ev
+from gateway.core.content import Json
 from gateway.core.ids import MessageId, OfferId, PartId, RequestId, StepId, TurnId
 from gateway.core.model import (
     TOOL_DONE,
@@ -30,7 +31,7 @@ KEEP_SETTLED = 256  # answered requests that a late second answer is still told 
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A user message that was admitted once, whatever became of it."""
+    """A user message that was admitted once, whatever became of it. The seqs are of the events that said so."""
 
     id: MessageId
     ascending_id: str
@@ -38,6 +39,10 @@ class Known(msgspec.Struct, frozen=True):
     state: Literal["inbox", "delivered", "revoked"] = "inbox"
     uncertain: bool = False
     turn_id: TurnId | None = None
+    admitted_seq: int = 0
+    admitted_at: int = 0
+    delivered_seq: int = 0
+    replaced: tuple[int, ...] = ()  # the questions by which it was replaced, for those who wait on them
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -93,6 +98,7 @@ class State(msgspec.Struct):
     agent_error: Error | None = None  # why it is absent
     can_steer: bool = False
     can_withdraw: bool = False
+    can_fork: bool = False
     turn: TurnState = TurnState.IDLE
     turn_id: TurnId | None = None  # of the open turn
     last_turn_id: TurnId | None = None
@@ -117,6 +123,7 @@ class State(msgspec.Struct):
     unnamed: tuple[MessageId, ...] = ()  # our messages of the turn that the agent has not called by an id of its own
     recent: dict[str, Recent] = {}
     tools: dict[str, ToolCall] = {}
+    background: tuple[Json, ...] = ()  # tool calls and terminals that work on beside the turn
     deleted: bool = False
 
     def fork(self) -> "State":
@@ -134,7 +141,7 @@ class State(msgspec.Struct):
         """What is left of it after a restart: ephemeral facts forgotten."""
         copy = self.fork()
         copy.agent_error = None
-        copy.agent, copy.can_steer, copy.can_withdraw = "absent", False, False
+        copy.agent, copy.can_steer, copy.can_withdraw, copy.can_fork = "absent", False, False, False
         copy.offers = {k: msgspec.structs.replace(o, accepted=False) for k, o in self.offers.items()}
         copy.inbox = {k: msgspec.structs.replace(m, questions=()) for k, m in self.inbox.items()}
         return copy
@@ -162,13 +169,15 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
             state.inbox[m.id] = m
             state.place = max(state.place, m.place)
             state.last_created = max(state.last_created, m.created)
-            fact = Known(m.id, m.ascending_id, event.digest)
+            fact = Known(m.id, m.ascending_id, event.digest, admitted_seq=record.seq, admitted_at=record.at)
             known[m.id] = known[m.ascending_id] = fact
             used[m.id] = used[m.ascending_id] = True
         case ev.PendingReplaced():
             m = state.inbox[event.message_id]
             questions = tuple(q for q in m.questions if q.number != event.question)
             _entry(state, m, content=event.content, part_ids=event.part_ids, questions=questions)
+            if event.question:
+                _known(known, m, replaced=(*known[m.id].replaced, event.question))
         case ev.MessagePlaced():
             _entry(state, state.inbox[event.message_id], created=event.created)
             state.last_created = max(state.last_created, event.created)
@@ -209,7 +218,7 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
                 returning_why="",
             )
         case ev.MessageDelivered():
-            _delivered(state, known, used, event)
+            _delivered(state, known, used, event, record.seq)
         case ev.MessageAliased():
             used["user " + event.agent_id] = True
             state.unnamed = tuple(m for m in state.unnamed if m != event.message_id)
@@ -293,6 +302,8 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
                 used["tool " + event.call.call_id] = True
                 state.last_part = event.call.part_id
                 state.after_tool, state.speaking = True, None
+        case ev.BackgroundUpdated():
+            state.background = event.items
         case ev.RequestOpened():
             state.requests[event.request.id] = event.request
         case ev.RequestSettled():
@@ -307,6 +318,7 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
         case ev.AgentStateChanged():
             state.agent, state.agent_error = event.state, event.error
             state.can_steer, state.can_withdraw = event.can_steer, event.can_withdraw
+            state.can_fork = event.can_fork
         case ev.OfferAccepted():
             offer = state.offers[event.offer_id]
             state.offers[event.offer_id] = msgspec.structs.replace(offer, accepted=True)
@@ -335,17 +347,17 @@ def _undecided(state: State, message: Pending) -> None:
         del state.offers[offer.id]
 
 
-def _delivered(state: State, known: KnownMap, used: UsedMap, event: ev.MessageDelivered) -> None:
+def _delivered(state: State, known: KnownMap, used: UsedMap, event: ev.MessageDelivered, seq: int) -> None:
     message = event.message
     m = state.inbox.pop(message.id, None)
     if m is not None:
         _undecided(state, m)
-        _known(known, m, state="delivered", uncertain=False, turn_id=message.turn_id)
+        _known(known, m, state="delivered", uncertain=False, turn_id=message.turn_id, delivered_seq=seq)
         if message.how == "prompt" and state.turn in (TurnState.PROMPTING, TurnState.STILLBORN):
             state.turn = step(state.turn, TurnEvent.WRITTEN)
         state.unnamed = (*state.unnamed, m.id)
     else:  # told by the agent: never in our inbox
-        fact = Known(message.id, message.ascending_id, "", "delivered", turn_id=message.turn_id)
+        fact = Known(message.id, message.ascending_id, "", "delivered", turn_id=message.turn_id, delivered_seq=seq)
         known[message.id] = known[message.ascending_id] = fact
         used[message.id] = used[message.ascending_id] = True
     state.last_created = max(state.last_created, message.created)

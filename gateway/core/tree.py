@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.core import events as ev
-from gateway.core import ids, on_agent, on_client
+from gateway.core import ids, on_agent, on_client, on_speech
 from gateway.core.effects import AnyEffect
 from gateway.core.errors import ClientError, GatewayError, NotFound
 from gateway.core.ids import SessionId
-from gateway.core.inputs import AgentFact, AgentText, ClientInput, Create, Input
+from gateway.core.inputs import AgentFact, AgentText, ClientInput, Create, Input, Replayed
 from gateway.core.model import Pending, SessionInfo
 from gateway.core.replies import Reply
 from gateway.core.session import Draft, Policy, Session, root_session_id
@@ -129,6 +129,7 @@ class Tree:
             or s.step is not None
             or s.offers
             or s.requests
+            or s.background
             or any(not m.held for m in s.inbox.values())
             for s in states
             if not s.deleted
@@ -159,7 +160,7 @@ class Tree:
 
 def create(wish: Create, now: int, entropy: bytes, policy: Policy = Policy()) -> tuple[Tree, Decision]:
     """A new session: an empty tree and the decision that fills it."""
-    session_id = root_session_id(now, entropy)
+    session_id = wish.session_id or root_session_id(now, entropy)
     if not wish.cwd.startswith("/"):
         raise ClientError(f"cwd must be an absolute path, got {wish.cwd!r}", field="cwd")
     tree = Tree(session_id, policy)
@@ -182,9 +183,12 @@ def create(wish: Create, now: int, entropy: bytes, policy: Policy = Policy()) ->
         asked_model=wish.model,
         mcp_servers=wish.mcp_servers,
         meta=wish.meta,
+        fork_of=wish.fork_of,
     )
     draft.emit(node, ev.SessionCreated(info))
-    return tree, Decision(tuple(draft.records), (), (info,))
+    if wish.history:
+        on_speech.handle(draft, Replayed(facts=wish.history))
+    return tree, Decision(tuple(draft.records), (), (node.info,))
 
 
 def claims(records: Sequence[ev.Record]) -> tuple[tuple[str, SessionId], ...]:

@@ -37,8 +37,8 @@ def verdict(session: Session, wait: Wait) -> Verdict | None:
         return Verdict("unknown", wait.message_id)
     if known.state == "revoked":
         return Verdict("revoked", known.id, known.uncertain)
-    if known.state == "delivered":
-        return Verdict("already_delivered", known.id)
+    if known.state == "delivered":  # of a wish and a delivery that came in one, the wish may have been first
+        return Verdict("replaced" if wait.question in known.replaced else "already_delivered", known.id)
     entry = session.state.inbox[known.id]
     if any(question.number == wait.question for question in entry.questions):
         return None

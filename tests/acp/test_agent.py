@@ -493,7 +493,7 @@ async def test_auth_required(tmp_path: Path) -> None:
     d.port.start(session(str(tmp_path)), False)
     error = (await d.sink.one(inputs.AgentGone)).error
     assert error and (error.code, error.message) == ("auth_required", "Authentication required")
-    assert error.data == {"code": -32000, "authMethods": ["key"]}
+    assert error.data == {"code": -32000, "authMethods": [{"id": "key"}]}
     await d.port.close()
     assert len(d.sink.facts) == 1
 
@@ -522,6 +522,33 @@ elif method is None:
     assert d.sink.of(inputs.AgentConfig)[0].model == "a"
     d.port.perform(effects.ConfigureAgent(model="b"))
     await d.sink.one(inputs.AgentConfig, model="b")
+    await d.port.close()
+
+
+async def test_a_page_that_did_what_it_was_for(tmp_path: Path) -> None:
+    """``elicitation/complete`` answers who was asked to open the page; later it is only told."""
+    d = await scripted(
+        tmp_path,
+        """
+if method == "session/new":
+    send(id=i, result={"sessionId": "s1"})
+elif method == "session/prompt":
+    ask = {"sessionId": "s1", "mode": "url", "elicitationId": "e1", "url": "http://127.0.0.1/x", "message": "Open"}
+    send(id="req", method="elicitation/create", params=ask)
+    send(method="elicitation/complete", params={"elicitationId": "e1"})
+    prompt = i
+elif method is None:
+    chunk("s1", m["result"]["action"] + m["id"])
+    send(method="elicitation/complete", params={"elicitationId": "e1"})
+    send(id=prompt, result={"stopReason": "end_turn"})
+""",
+    )
+    await d.start()
+    await d.turn("x")
+    ask, back = d.sink.of(inputs.AgentAsk)[0], d.sink.of(inputs.AgentAskWithdrawn)[0]
+    assert ask.agent_ref == back.agent_ref and d.sink.text() == "acceptreq"
+    (told,) = d.sink.of(inputs.AgentUnknown)
+    assert (told.kind, told.raw) == ("elicitation/complete", {"elicitationId": "e1"})
     await d.port.close()
 
 

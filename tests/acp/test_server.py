@@ -586,7 +586,8 @@ async def test_params_that_are_wrong(served: Served, version: int) -> None:
             ("session/prompt", {"prompt": words("x")}, -32602),
             ("session/prompt", {"sessionId": "ses_nobody", "prompt": words("x")}, -32002),
             ("session/resume", {"sessionId": "ses_nobody", "cwd": "/"}, -32002),
-            ("session/fork", {**where, "cwd": "/"}, -32601),
+            ("session/fork", {**where, "cwd": "/", "mcpServers": []}, -32602),
+            ("session/fork", {"sessionId": "ses_nobody", "cwd": "/", "mcpServers": []}, -32002),
             ("authenticate" if version == 1 else "auth/login", {"methodId": "x"}, -32602),
         ):
             error = await failure(one.call(method, **params))

@@ -18,6 +18,7 @@ from adapters.acp import rpc, wire
 from adapters.acp import translate_v1 as v1
 from adapters.acp import translate_v1_calls as calls
 from adapters.acp.translate_content import block, encode_block, encode_prompt
+from adapters.acp.translate_runs import TextRun, coalesce
 from gateway.core import content, inputs
 from gateway.core.model import Accepted, Cancelled, Declined, Option, Selected, Tokens
 
@@ -175,8 +176,8 @@ def chunk(text: str, message_id: str | None = "m", session: str = "s", role: str
 def runs(*lines: bytes) -> list[Any]:
     peer: rpc.Peer[None] = rpc.Peer(fast=wire.plain)
     return [
-        (m.session_id, m.role, m.text, m.agent_id) if isinstance(m, v1.TextRun) else type(m).__name__
-        for m in v1.coalesce(peer.feed(b"".join(lines)))
+        (m.session_id, m.role, m.text, m.agent_id) if isinstance(m, TextRun) else type(m).__name__
+        for m in coalesce(peer.feed(b"".join(lines)))
     ]
 
 

@@ -117,6 +117,7 @@ def test_a_stored_message_that_is_started_goes_before_what_was_held() -> None:
         released a
         promoted b
         ~ agent starting
+        placed a
         !! StartAgent
         == pending b duplicate
     """)
@@ -153,6 +154,7 @@ def test_held_messages_do_not_make_a_session_busy() -> None:
         released a
         admitted b steer
         ~ agent starting
+        placed a
         !! StartAgent
         == pending b
     """)
@@ -334,6 +336,7 @@ def test_promote_and_demote() -> None:
     p = Play().running().put(submit("b"), submit("c"), submit("d", "steer"))
     p.put(Promote(message_id=p.id("c"))).expect("""
         promoted c
+        placed b
         == promoted c
     """)  # the steer d is unanswered
     p.put(Promote(message_id=p.id("c"))).expect("""
@@ -341,6 +344,7 @@ def test_promote_and_demote() -> None:
     """)
     p.put(Demote(message_id=p.id("c"))).expect("""
         demoted c
+        placed c
         == demoted c
     """)
     p.put(Demote(message_id=p.id("b"))).expect("""
@@ -353,6 +357,7 @@ def test_promote_and_demote() -> None:
     p.put(Promote(message_id=p.id("c"))).expect("""
         promoted c
         offered O3 injected c
+        placed b
         !! OfferSteer O3 c
         == promoted c
     """)
@@ -586,3 +591,21 @@ def test_wake_starts_the_agent_once_and_without_a_message() -> None:
     """)
     )
     p.put(AgentReady()).put(Wake()).expect_nothing()
+
+
+def test_an_abort_reaches_children_that_work_on_after_their_parents_turn() -> None:
+    kids = (AgentChild(child="kid", state="running", can_cancel=True), AgentChild(child="deaf", state="running"))
+    p = Play().running().put(*kids)
+    p.put(Abort()).expect("""
+        abort T1
+        cancelling T1 abort
+        !! CancelTurn T1
+    """)  # the agent passes that on
+    p = Play().running().put(*kids)
+    p.put(ended(p, "O1"))
+    p.put(Abort()).expect("""
+        abort -
+        !! CancelChild kid
+    """)
+    p.put(AgentChild(child="kid", state="idle"), AgentChild(child="deaf", state="idle"))
+    p.put(Abort()).expect_nothing()

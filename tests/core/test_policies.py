@@ -36,6 +36,7 @@ def test_abort_each_message_by_its_own_wish() -> None:
         session
         turn T2 prompt
         offered O2 prompt k
+        placed h
         !! OfferPrompt O2 k
     """)
     p.put(written(p, "O2")).put(ended(p, "O2")).has("ended T2 end_turn")
@@ -126,6 +127,7 @@ def test_only_a_submit_with_start_releases() -> None:
     p.put(submit("h")).put(ABORT)
     p.put(submit("s", "steer", if_idle="refuse")).expect("""
         admitted s steer
+        placed h
         == pending s
     """)
     p.put(submit("t", if_idle="store")).expect("""
@@ -231,6 +233,8 @@ def test_death_holds_everything() -> None:
         released k
         admitted n steer
         ~ agent starting
+        placed q
+        placed k
         !! StartAgent
         == pending n
     """)  # the next submit: all but the uncertain go

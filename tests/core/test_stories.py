@@ -149,6 +149,7 @@ def test_5_order_is_judged_when_offered() -> None:
         session
         turn T2 prompt
         offered O2 prompt c
+        placed b
         !! OfferPrompt O2 c
     """)  # c is offered while b is held
     p.put(submit("b")).expect("""
@@ -349,6 +350,7 @@ def test_10_a_submit_within_the_cancel() -> None:
         released s
         released q
         admitted n steer
+        placed q
         == pending n
     """)
     p.put(ended(p, "O1", "cancelled")).expect("""

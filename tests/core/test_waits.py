@@ -98,6 +98,14 @@ def test_wishes_when_the_message_is_delivered() -> None:
     assert fates(p, one, two) == ["already_delivered", "already_delivered"]
 
 
+def test_a_wish_that_was_granted_just_before_the_delivery() -> None:
+    """Both may be decided before anybody asks what became of the wish."""
+    p, one, two = asked()
+    p.put(WithdrawVerdict(offer_id=p.id("O2"), message_id=p.id("s"), question=1, done=True))
+    p.put(verdict(p, "O2", "injected"))
+    assert fates(p, one, two) == ["replaced", "already_delivered"]
+
+
 def test_wishes_when_the_message_comes_back() -> None:
     p, one, two = asked()
     p.put(verdict(p, "O2", "refused"))

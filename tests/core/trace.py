@@ -133,7 +133,7 @@ def event(n: Names, e: ev.Event, before: Any = None) -> str:  # noqa: PLR0911, P
         case ev.RequestOpened(r):
             return f"request {n(r.id)} {r.kind}" + _some(tool=r.call_id)
         case ev.RequestSettled():
-            return f"settled {n(e.request_id)} {outcome(e.outcome)}"
+            return f"settled {n(e.request_id)} {outcome(e.outcome)}" + _some(rule=e.rule, tool=e.call_id)
         case ev.ChildUpdated(c):
             return f"child {c.agent_session}" + _some(state=c.state, new=e.first)
         case ev.AgentStateChanged():
@@ -142,6 +142,8 @@ def event(n: Names, e: ev.Event, before: Any = None) -> str:  # noqa: PLR0911, P
             return f"~ accepted {n(e.offer_id)}"
         case ev.PlanUpdated() | ev.UsageUpdated() | ev.ModesUpdated() | ev.ConfigUpdated() | ev.CommandsUpdated():
             return type(e).__name__.removesuffix("Updated").lower()
+        case ev.BackgroundUpdated():
+            return f"background {len(e.items)}"
         case ev.AgentUpdated():
             return f"update {e.kind}"
 
@@ -161,6 +163,8 @@ def effect(n: Names, e: fx.AnyEffect) -> str:
             return "!! ConfigureAgent" + _some(mode=e.mode, model=e.model, config=e.config)
         case fx.CancelChild():
             return f"!! CancelChild {e.agent_session}"
+        case fx.CancelWork():
+            return f"!! CancelWork {e.agent_session or 'root'} {e.kind} {e.id}"
         case fx.StartAgent() | fx.KillAgent():
             return f"!! {type(e).__name__}"
 

@@ -18,6 +18,8 @@ from starlette.middleware import Middleware
 
 from adapters import opencode
 from adapters.opencode.frames import Kind
+from adapters.opencode.lookup import Lookup
+from adapters.opencode.routes.catalog import News
 from adapters.opencode.streams import Streams
 from adapters.opencode.translate import Translator
 from gateway.agents import AgentConfig, PortFactory
@@ -44,7 +46,8 @@ class Gateway:
         self.http = httpx.AsyncClient(
             transport=httpx.ASGITransport(app=app, raise_app_exceptions=False), base_url="http://127.0.0.1:4096"
         )
-        self.streams = Streams(controller, Translator(controller.default_agent), 100)
+        translator = Translator(controller.default_agent, Lookup(controller))
+        self.streams = Streams(controller, translator, 100, News(controller))
         self.workspace = settings.workspace[0]
 
     async def new(self, **body: Any) -> str:

@@ -9,6 +9,8 @@ import msgspec
 from starlette.requests import Request
 
 from adapters.opencode.errors import NAMED, Invalid, cut, decode, told
+from adapters.opencode.lookup import Lookup
+from adapters.opencode.routes.catalog import News
 from adapters.opencode.streams import Streams
 from adapters.opencode.translate import Translator
 from gateway.controller import SessionController
@@ -29,8 +31,8 @@ class Api:
         self.controller = controller
         self.settings = settings
         self.roots = [Path(os.path.realpath(root)) for root in settings.workspace]
-        self.translator = Translator(controller.default_agent)
-        self.streams = Streams(controller, self.translator, settings.max_subscribers)
+        self.translator = Translator(controller.default_agent, Lookup(controller))
+        self.streams = Streams(controller, self.translator, settings.max_subscribers, News(controller))
 
     @property
     def messages(self) -> Any:
@@ -52,6 +54,13 @@ class Api:
     def directory(self, request: Request) -> str:
         """The same; the first workspace root where none is named."""
         return self.asked_directory(request) or str(self.roots[0])
+
+    def folder(self, request: Request) -> str:
+        """The same, where files are asked for: it must be there. Raises Invalid."""
+        found = self.directory(request)
+        if not os.path.isdir(found):
+            raise Invalid(f'Not a folder: {cut(found)}\n  at ["directory"]', "Query")
+        return found
 
     async def check_directory(self, request: Request) -> None:
         """For routes that do not ask where, too: a directory outside of the workspace is refused."""

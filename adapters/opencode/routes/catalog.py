@@ -1,7 +1,8 @@
 """What there is to choose from, in OpenCode's words: providers (agents), models, OpenCode agents (modes), commands.
 
-An agent says what it has when a session of it is open: it is read from the sessions in memory. Before that, and for
-agents without such options, there is one model ``default`` and one OpenCode agent ``build``, which change nothing.
+An agent says what it has when a session of it is open: it is read from the sessions in memory (``prepare`` brings the
+newest there). Before that, and for agents without such options, there is one model ``default`` and one OpenCode agent
+``build``, which change nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,8 +11,51 @@ from typing import Any
 from adapters.opencode.errors import Invalid, cut
 from adapters.opencode.wire import DEFAULT_MODE, DEFAULT_MODEL
 from gateway.controller import SessionController
+from gateway.core import events as ev
 from gateway.core.errors import NotFound
+from gateway.log import Entry
 from gateway.views import SessionView
+
+NEWEST = 20  # sessions that are looked at for what their agents said
+REMEMBERED = 10_000  # names of an agent that are known to have been told
+
+
+async def prepare(controller: SessionController) -> None:
+    """After a restart, or when all was quiet for long: what agents have said before is in the newest sessions."""
+    told = {view.info.agent for view in controller.recent() if view.transcript.config or view.transcript.modes}
+    if told >= set(controller.agents):
+        return
+    for info in await controller.sessions(roots=True, limit=NEWEST):
+        if info.id not in controller.roots and info.agent not in told:
+            view = await controller.view(info.id)
+            if view.transcript.config or view.transcript.modes:
+                told.add(info.agent)
+
+
+class News:
+    """Whether an agent has said that it has something which clients cannot know of yet: they read the catalog when
+    they start, mostly before any agent runs, and again when they are told to.
+    """
+
+    def __init__(self, controller: SessionController) -> None:
+        self._controller = controller
+        self._told: dict[str, set[tuple[str, str]]] = {}
+
+    def __call__(self, entry: Entry) -> bool:
+        if not isinstance(
+            entry.record.event, ev.ModesUpdated | ev.ConfigUpdated | ev.CommandsUpdated | ev.AgentStateChanged
+        ):
+            return False
+        root = next(iter(self._controller.family(entry.record.session_id)), None)
+        if root is None or root.agent_state != "ready":  # it says all at once when it is ready
+            return False
+        found = {("model", name) for name in models_of(root)} | {("mode", mode["id"]) for mode in modes_of(root)}
+        found |= {("command", name) for name in _commands_of(root)}
+        told = self._told.setdefault(root.info.agent, set())
+        if found <= told or len(told) > REMEMBERED:
+            return False
+        told |= found
+        return True
 
 
 def modes_of(view: SessionView) -> list[Mapping[str, Any]]:
@@ -51,6 +95,12 @@ def models_known(controller: SessionController, agent: str) -> dict[str, str]:
         if view.info.agent == agent:
             found.update({k: v for k, v in models_of(view).items() if k not in found})
     return found
+
+
+def modes_known(controller: SessionController, agent: str) -> list[str]:
+    """Modes of an agent, by what its sessions in memory have said."""
+    views = [view for view in controller.recent() if view.info.agent == agent]
+    return list(dict.fromkeys(str(mode["id"]) for view in views for mode in modes_of(view)))
 
 
 def agents(controller: SessionController) -> list[dict[str, Any]]:
@@ -99,20 +149,18 @@ def commands(controller: SessionController) -> list[dict[str, Any]]:
     """The slash commands of the agents in memory."""
     found: dict[str, dict[str, Any]] = {}
     for view in controller.recent():
-        for entry in view.transcript.commands if isinstance(view.transcript.commands, list) else ():
-            if isinstance(entry, Mapping) and isinstance(entry.get("name"), str):
-                name = entry["name"]
-                found.setdefault(
-                    name,
-                    {
-                        "name": name,
-                        "description": str(entry.get("description") or ""),
-                        "source": "command",
-                        "template": "",
-                        "hints": [],
-                    },
-                )
+        for name, entry in _commands_of(view).items():
+            text = str(entry.get("description") or "")
+            found.setdefault(
+                name, {"name": name, "description": text, "source": "command", "template": "", "hints": []}
+            )
     return list(found.values())
+
+
+def _commands_of(view: SessionView) -> dict[str, Mapping[str, Any]]:
+    told = view.transcript.commands
+    listed = [entry for entry in told if isinstance(entry, Mapping)] if isinstance(told, list) else []
+    return {entry["name"]: entry for entry in listed if isinstance(entry.get("name"), str)}
 
 
 def _default_first(controller: SessionController) -> list[str]:

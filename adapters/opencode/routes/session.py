@@ -9,12 +9,12 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from adapters.opencode import snapshot
+from adapters.opencode import snapshot, translate_diff
 from adapters.opencode.errors import Invalid, json
 from adapters.opencode.routes import catalog
-from adapters.opencode.routes.api import Api, query
+from adapters.opencode.routes.api import Api, prefixed, query
 from adapters.opencode.translate import todos
-from adapters.opencode.wire import DEFAULT_MODE, NewSession, SessionPatch
+from adapters.opencode.wire import DEFAULT_MODE, NewSession, Session, SessionPatch
 from gateway.core.errors import NotSupported
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -33,13 +33,15 @@ class Listed(msgspec.Struct, frozen=True):
     archived: bool = False
 
 
+class Diff(msgspec.Struct, frozen=True):
+    messageID: str | None = None
+
+
 def routes(api: Api) -> APIRouter:
     router = APIRouter()
     controller = api.controller
 
-    @router.get("/session", response_model=None)
-    async def listed(request: Request) -> Response:
-        """Sessions, newest first: of the directory that is asked for, else of the whole workspace."""
+    async def found(request: Request) -> list[Session]:
         asked = query(request, Listed)
         infos = await controller.sessions(
             roots=asked.roots,
@@ -49,7 +51,19 @@ def routes(api: Api) -> APIRouter:
             archived=None if asked.archived else False,
             limit=asked.limit or None,
         )
-        return json([api.messages.session(info) for info in infos])
+        return [api.messages.session(info) for info in infos]
+
+    @router.get("/session", response_model=None)
+    async def listed(request: Request) -> Response:
+        """Sessions, newest first: of the directory that is asked for, else of the whole workspace."""
+        return json(await found(request))
+
+    @router.get("/experimental/session", response_model=None)
+    async def everywhere(request: Request) -> Response:
+        """The same list, each session with its project."""
+        told = await found(request)
+        projects = [{"id": one.projectID, "worktree": one.directory} for one in told]
+        return json([{**msgspec.to_builtins(s), "project": p} for s, p in zip(told, projects, strict=True)])
 
     @router.post("/session", response_model=None)
     async def create(request: Request) -> Response:
@@ -120,10 +134,14 @@ def routes(api: Api) -> APIRouter:
         return json(todos(snapshot.plan(await api.view(sessionID))))
 
     @router.get("/session/{sessionID}/diff", response_model=None)
-    async def diff(sessionID: str) -> Response:
-        """Always empty: the gateway takes no snapshots of files."""
-        await api.view(sessionID)
-        return json([])
+    async def diff(request: Request, sessionID: str) -> Response:
+        """What the agent's tool calls changed in files, as far as it told; ``messageID``: in answer to that message."""
+        asked = query(request, Diff)
+        view = await api.view(sessionID)
+        if asked.messageID is not None:
+            prefixed(asked.messageID, "msg", "messageID", "Query")
+        found = translate_diff.of_items(view.transcript.items, asked.messageID or "")
+        return json([translate_diff.shown(one, view.info.cwd) for one in found])
 
     @router.post("/session/{sessionID}/abort", response_model=None)
     async def abort(request: Request, sessionID: str) -> Response:

@@ -1,10 +1,12 @@
 """What clients ask when they start: providers, agents, configuration, paths, projects; and what is empty here."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
+import structlog
 from fastapi import APIRouter
-from fastapi.openapi.utils import get_openapi
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,19 +20,37 @@ from gateway.core.errors import NotFound
 CONFIG = {"$schema": "https://opencode.ai/config.json", "share": "disabled", "autoupdate": False}
 
 EMPTY: dict[str, Any] = {
-    # no language servers, MCP servers, formatters or workspaces of the gateway's own: agents have theirs
+    # no language servers, MCP servers, formatters, terminals … of the gateway's own: agents have theirs
     "/lsp": [],
     "/mcp": {},
     "/formatter": [],
-    "/vcs": {},
     "/skill": [],
+    "/pty": [],
+    "/pty/shells": [],
     "/provider/auth": {},
     "/experimental/resource": {},
+    "/experimental/tool/ids": [],
+    "/experimental/worktree": [],
     "/experimental/workspace": [],
+    "/experimental/workspace/adapter": [],
     "/experimental/workspace/status": [],
     "/experimental/capabilities": {"backgroundSubagents": False},
     "/experimental/console": {"consoleManagedProviders": [], "switchableOrgCount": 0},
 }
+
+LOGGED = 4096  # characters of what a client wants logged
+
+_client_log = structlog.get_logger("opencode.client")
+
+
+class LogEntry(msgspec.Struct, frozen=True):
+    service: Annotated[str, Meta(max_length=256)]
+    level: Literal["debug", "info", "warn", "error"]
+    message: str
+    extra: dict[str, Any] = {}
+
+
+_entry = msgspec.json.Decoder(LogEntry)
 
 
 def routes(api: Api) -> APIRouter:
@@ -52,21 +72,25 @@ def routes(api: Api) -> APIRouter:
     @router.get("/config/providers", response_model=None)
     async def config_providers() -> Response:
         """The agents as providers."""
+        await catalog.prepare(controller)
         return json({"providers": catalog.providers(controller), "default": catalog.defaults(controller)})
 
     @router.get("/provider", response_model=None)
     async def provider() -> Response:
         """The agents as providers, all connected."""
+        await catalog.prepare(controller)
         found = catalog.providers(controller)
         return json({"all": found, "default": catalog.defaults(controller), "connected": [one["id"] for one in found]})
 
     @router.get("/agent", response_model=None)
     async def agent() -> Response:
         """The modes as OpenCode agents."""
+        await catalog.prepare(controller)
         return json(catalog.agents(controller))
 
     @router.get("/command", response_model=None)
     async def command() -> Response:
+        await catalog.prepare(controller)
         return json(catalog.commands(controller))
 
     @router.get("/config", response_model=None)
@@ -102,11 +126,15 @@ def routes(api: Api) -> APIRouter:
                 return json([{"directory": directory}])
         raise NotFound(f"Project not found: {cut(projectID)}")
 
-    @router.get("/doc", response_model=None)
-    async def doc(request: Request) -> Response:
-        """This API as OpenAPI."""
-        title, text = "Trunkline: OpenCode v1", "See docs/opencode.md for what is whole, partly there and not offered."
-        return json(get_openapi(title=title, version=VERSION, description=text, routes=request.app.routes))
+    @router.post("/log", response_model=None)
+    async def log(request: Request) -> Response:
+        """A client's line in the gateway's log, with at most 4096 characters of each of its parts."""
+        entry = await api.body(request, _entry)
+        write = {"warn": _client_log.warning, "error": _client_log.error, "info": _client_log.info}
+        extra = msgspec.json.encode(entry.extra).decode()[:LOGGED] if entry.extra else None
+        told = {"service": entry.service, "said": entry.message[:LOGGED], **({"extra": extra} if extra else {})}
+        write.get(entry.level, _client_log.debug)("a client says", **told)
+        return json(True)
 
     for where, what in EMPTY.items():
         router.add_api_route(where, _constant(what), methods=["GET"], response_model=None, name=where)

@@ -47,6 +47,7 @@ class Client:
         self.got: list[Json] = []
         self.answer: Callable[[Json], Json | None] = lambda message: _allow(message)
         self.session = ""
+        self.patience = PATIENCE
         self._next = 0
         self._pending: dict[int, asyncio.Future[Json]] = {}
         self._changed = asyncio.Event()
@@ -68,7 +69,7 @@ class Client:
         self._pending[number] = future
         self.checker.request(number, method)
         await self.write({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(self.patience):
             return await future
 
     async def notify(self, method: str, **params: Any) -> None:
@@ -128,7 +129,7 @@ class Client:
 
     async def until(self, found: Callable[[Json], bool], after: int = 0) -> Json:
         """The first message after the ``after``-th that ``found`` likes."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(self.patience):
             while True:
                 self._changed.clear()
                 for message in self.got[after:]:

@@ -121,3 +121,21 @@ class Checker:
         elif not method.startswith(EXTENSIONS):
             check(self.version, names(self.version, ("Request", "Notification"), "client")[method], params)
             assert ("id" in message) == names(self.version, ("Request",), "client").__contains__(method)
+
+
+def check_to_agent(version: int, message: Json, asked: dict[str, str]) -> None:
+    """One message that the gateway, as a client, writes to an agent. ``asked``: what the agent asked, by the id."""
+    assert message.get("jsonrpc") == "2.0", message
+    if "method" in message:
+        method = message["method"]
+        if method == "$/cancel_request":
+            check(version, "CancelRequestNotification", message["params"])
+        elif not method.startswith(EXTENSIONS):
+            check(version, names(version, ("Request", "Notification"), "agent")[method], message["params"])
+            assert ("id" in message) == (method in names(version, ("Request",), "agent"))
+    elif "error" in message:
+        check(version, "Error", message["error"])
+    elif json.dumps(message["id"]) in asked:
+        method = asked[json.dumps(message["id"])]
+        if not method.startswith(EXTENSIONS):
+            check(version, names(version, ("Response",), "client")[method], message["result"])

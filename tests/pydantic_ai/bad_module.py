@@ -1,0 +1,3 @@
+"""Raises when it is imported."""
+
+agent = 1 / 0
