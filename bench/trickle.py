@@ -16,6 +16,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -96,9 +97,14 @@ def through(gateway: Gateway, sessions: int, chunks: int) -> tuple[Late, float]:
     while b"server.heartbeat" not in reader.recv(1 << 20):  # the snapshot is behind us
         pass
     body = {"parts": [{"type": "text", "text": f"{chunks} {PAUSE}"}]}
+
+    def ask() -> None:
+        for session_id in ids:
+            gateway.call("POST", f"/session/{session_id}/prompt_async", body)
+
     used = cpu(gateway.process.pid)
-    for session_id in ids:
-        gateway.call("POST", f"/session/{session_id}/prompt_async", body)
+    asking = threading.Thread(target=ask)  # the first sessions stream already: the reader must not wait for the last
+    asking.start()
     late: Late = []
     texts: dict[bytes, int] = {}
     idle, rest = 0, b""
@@ -117,6 +123,7 @@ def through(gateway: Gateway, sessions: int, chunks: int) -> tuple[Late, float]:
                 texts[part] = texts.get(part, 0) + 1
         idle += data.count(b'"type":"session.idle"')
     used = cpu(gateway.process.pid) - used
+    asking.join()
     reader.close()
     if sorted(texts.values()) != [chunks] * sessions:
         raise RuntimeError(f"chunks were lost: {sorted(set(texts.values()))} in {len(texts)} parts")

@@ -22,6 +22,7 @@ from gateway.agents import AgentConfig, AgentPort, Sink
 from gateway.client_calls import ClientCalls
 from gateway.controller import SessionController
 from gateway.core.model import SessionInfo
+from gateway.head_requests import HeadAsGet
 from gateway.http_errors import Errors, Renderer, install, render_default
 from gateway.log import SessionLog
 from gateway.metrics import MeasuredStore, Metrics
@@ -57,7 +58,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         lifespan=_lifespan,
-        middleware=[Middleware(Guard, settings=settings, errors=errors)],
+        middleware=[Middleware(Guard, settings=settings, errors=errors), Middleware(HeadAsGet)],
     )
     app.state.settings = settings
     app.state.errors = errors
@@ -65,7 +66,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.shutdown = asyncio.Event()
     install(app, errors)
 
-    @app.api_route(HEALTH, methods=["GET", "HEAD"])
+    @app.get(HEALTH)
     async def health() -> Response:
         return JSONResponse({"status": "ok"})
 

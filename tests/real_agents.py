@@ -140,6 +140,9 @@ async def opencode_lines(served: Served, session: str) -> list[Line]:
                     line = Line((part.get("metadata") or {}).get("role") or role, id_, part["text"])
                 case "reasoning":
                     line = Line("thought", id_, part["text"])
+                case "tool" if "messageId" in (part["state"].get("metadata") or {}):
+                    told = part["state"]  # a message to a subagent, drawn as the task that it is
+                    line = Line("session", told["metadata"]["messageId"], told["input"]["prompt"])
                 case "tool":
                     state = {"running": "in_progress", "error": "failed"}
                     status = part["state"]["status"]

@@ -26,7 +26,7 @@ from gateway.tasks import Supervisor
 MAX_MESSAGE = 32 * 1024 * 1024
 MAX_UNWRITTEN = 64 * 1024 * 1024
 FIRST_WAIT, LONGEST_WAIT = 0.1, 2.0  # seconds between attempts, give or take a half
-GIVE_UP = 0.9  # of start_timeout: before the time for initialize is over, whose error says less
+SPARE = 1.0  # seconds before the time for initialize is over, whose error says less; at most half of that time
 CLOSE = 3.0  # seconds for a polite end
 SAID = 300  # characters of a refusal that are shown
 
@@ -148,7 +148,7 @@ class RemoteChannel:
     async def _attempts(self, attempt: Callable[[float], Awaitable[T]]) -> T:
         """``attempt(seconds)`` until it does not raise NotYet. Raises Refused, also when the time is over."""
         began, waits, tries = self._loop.time(), Waits(), 0
-        end = began + self.target.start_timeout * GIVE_UP
+        end = began + self.target.start_timeout - min(SPARE, self.target.start_timeout / 2)
         while True:
             tries += 1
             try:

@@ -1,6 +1,6 @@
 """ACP over HTTP: Streamable HTTP and WebSocket at ``/acp`` and ``/acp/{agent}``. Thin: who comes in and where it goes.
 
-Source: the Streamable HTTP RFD and both SDKs, where they differ as lenient as both (shared/protocols/acp.md §5).
+Source: the Streamable HTTP RFD and both SDKs, where they differ as lenient as both.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Ids on this wire. AG-UI has one id space for everything a thread shows, and never reopens an id (DESIGN §3.4).
+"""Ids on this wire. AG-UI has one id space for everything a thread shows, and never reopens an id.
 
 The first part of a message has the message's id, later ones ``id#2`` …; thoughts ``r-id``, messages between sessions
 ``s-id`` (an agent may use one id for all three); what belongs to a subagent begins with its session's id.

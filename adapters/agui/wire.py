@@ -1,5 +1,5 @@
 """The shapes of AG-UI. What comes in is judged by the protocol's own models (``ag_ui``), which this file hands on; what
-goes out are the structs here: milliseconds as integers, no nulls, camelCase (``shared/protocols/agui.md`` §1).
+goes out are the structs here: milliseconds as integers, no nulls, camelCase, as the official clients demand.
 """
 
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar

@@ -59,7 +59,7 @@ async def open_session(
     if messages is None and has_history and (info.agent_session or info.fork_of):
         _log.warning("the agent's memory of a session is gone", agent=info.agent, session=info.id)
         tell(inputs.AgentText(role="agent", text=GONE.format("its file is missing or cannot be read")))
-    tell(inputs.AgentReady(own_id=own_id, can_steer=True, can_withdraw=True, can_fork=True))
+    tell(inputs.AgentReady(own_id=own_id, can_steer=True, can_withdraw=True, can_fork=True, hears=True))
     return session
 
 

@@ -355,6 +355,7 @@ class AgentStateChanged(Base, frozen=True, tag="agent.state"):
     can_steer: bool = False
     can_withdraw: bool = False
     can_fork: bool = False
+    hears: bool = False
     error: Error | None = None
     before: Literal["", "absent", "starting", "ready"] = ""  # what it was: a failed start is not a death
     idle: bool = False  # ready, and nothing begins: what it was started for was held or revoked meanwhile

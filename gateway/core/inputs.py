@@ -153,6 +153,7 @@ class AgentReady(AgentFact, frozen=True, kw_only=True):
     can_steer: bool = False
     can_withdraw: bool = False
     can_fork: bool = False
+    hears: bool = False  # a person's word with an answer reaches the model by itself
 
 
 class AgentGone(AgentFact, frozen=True, kw_only=True):

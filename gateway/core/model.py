@@ -172,7 +172,7 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     can_cancel: bool = False  # the agent offers to cancel just this
     again: bool = False  # the agent has called another one of the session by this id before
     told: bool = False  # it has ended once: wires that tell a result only once have told it
-    called: bool = False  # its input was known once, or it ran
+    called: bool = False  # it ran, or a person was asked about it
     rule: Literal["", "allow", "deny"] = ""  # the setting that answered when the agent asked for permission
 
 

@@ -94,7 +94,8 @@ def handle_gateway(d: Draft, fact: Input) -> None:
 def ready(d: Draft, fact: AgentReady) -> None:
     node = d.root
     rest = inbox.at_rest(node.state)
-    d.emit(node, ev.AgentStateChanged("ready", fact.can_steer, fact.can_withdraw, fact.can_fork, idle=rest))
+    can = (fact.can_steer, fact.can_withdraw, fact.can_fork, fact.hears)
+    d.emit(node, ev.AgentStateChanged("ready", *can, idle=rest))
     if fact.own_id:
         flow.replace_info(d, node, agent_session=fact.own_id)
     flow.configure(d, node)

@@ -6,7 +6,7 @@ import msgspec
 
 from gateway.core import events as ev
 from gateway.core import flow, inbox
-from gateway.core.content import Content, digest
+from gateway.core.content import Content, Text, digest
 from gateway.core.effects import CancelChild, CancelTurn, ConfigureAgent
 from gateway.core.effects import CancelWork as CancelWorkNow
 from gateway.core.errors import Busy, ClientError, Conflict, Limit, NotFound, NotRunning, NotSupported
@@ -374,6 +374,10 @@ def answer(d: Draft, node: Node, item: Answer) -> Settled:
         case _:
             assert_never(outcome)
     flow.settle(d, node, request, outcome)
+    if isinstance(outcome, Selected) and outcome.message and not d.root.state.hears:
+        # the agent is told the option alone: the word goes as a message, as soon as the agent can take it
+        said = (Text(outcome.message),)
+        admit(d, d.root, said, digest(said, "steer"), "steer", None, (), "hold", "", False)
     return Settled(request.id, outcome, first=True)
 
 

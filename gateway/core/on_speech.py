@@ -6,7 +6,7 @@ import msgspec
 
 from gateway.core import events as ev
 from gateway.core import flow
-from gateway.core.content import Block, Content, Text
+from gateway.core.content import Block, Content, Json, Text
 from gateway.core.effects import AnswerAgent
 from gateway.core.ids import MessageId, PartId, StepId
 from gateway.core.inputs import (
@@ -262,7 +262,8 @@ def refs(d: Draft, node: Node, fact: AgentRefs) -> None:
 # --- tools and requests ----------------------------------------------------------------------------------------------
 
 
-def tool(d: Draft, node: Node, fact: AgentTool) -> ToolCall:
+def tool(d: Draft, node: Node, fact: AgentTool, asked: bool = False) -> ToolCall:
+    """``asked``: a person is asked about it, so its input is complete though it does not work yet."""
     state = node.state
     call = node.tool(fact.call_id)
     if call is not None and fact.new and call.turn_id != flow.turn_of(node):
@@ -296,10 +297,17 @@ def tool(d: Draft, node: Node, fact: AgentTool) -> ToolCall:
         changes["ended"] = now
     result = status in TOOL_DONE and not call.told
     given = changes.get("input", call.input)
-    called = bool(status != "pending" or given) and (not call.called or given != call.input)
+    called = (status != "pending" or asked) and (not call.called or not _says(call.input, given))
     call = msgspec.structs.replace(call, **changes, told=call.told or result, called=call.called or called)
     d.emit(node, ev.ToolUpdated(call, first, fact.source, result, called))
     return call
+
+
+def _says(before: Json, now: Json) -> bool:
+    """Whether an input was told already: the same, or the same with more details."""
+    if isinstance(before, dict) and before and isinstance(now, dict):
+        return all(now.get(key) == value for key, value in before.items())
+    return bool(before == now)
 
 
 def ask(d: Draft, fact: AgentAsk) -> None:
@@ -309,7 +317,7 @@ def ask(d: Draft, fact: AgentAsk) -> None:
         return
     call: ToolCall | None = None
     if fact.tool is not None:
-        call = tool(d, node, fact.tool)
+        call = tool(d, node, fact.tool, asked=True)
         if fact.kind == "permission" and ruled(d, node, fact, call):
             return
     prefix = "per" if fact.kind == "permission" else "que"

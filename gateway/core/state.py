@@ -99,6 +99,7 @@ class State(msgspec.Struct):
     can_steer: bool = False
     can_withdraw: bool = False
     can_fork: bool = False
+    hears: bool = False
     turn: TurnState = TurnState.IDLE
     turn_id: TurnId | None = None  # of the open turn
     last_turn_id: TurnId | None = None
@@ -142,6 +143,7 @@ class State(msgspec.Struct):
         copy = self.fork()
         copy.agent_error = None
         copy.agent, copy.can_steer, copy.can_withdraw, copy.can_fork = "absent", False, False, False
+        copy.hears = False
         copy.offers = {k: msgspec.structs.replace(o, accepted=False) for k, o in self.offers.items()}
         copy.inbox = {k: msgspec.structs.replace(m, questions=()) for k, m in self.inbox.items()}
         return copy
@@ -318,7 +320,7 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
         case ev.AgentStateChanged():
             state.agent, state.agent_error = event.state, event.error
             state.can_steer, state.can_withdraw = event.can_steer, event.can_withdraw
-            state.can_fork = event.can_fork
+            state.can_fork, state.hears = event.can_fork, event.hears
         case ev.OfferAccepted():
             offer = state.offers[event.offer_id]
             state.offers[event.offer_id] = msgspec.structs.replace(offer, accepted=True)

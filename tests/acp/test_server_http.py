@@ -98,7 +98,7 @@ def prompt(session_id: str, text: str, number: int = 3) -> Json:
 
 
 async def test_status_codes(served: Served) -> None:
-    """shared/protocols/acp.md §5, the last column."""
+    """Where the two SDKs' servers differ, ours is as lenient as both."""
     http = served.http
     hello = message("initialize", **V1)
     one, session_id = await opened(served)

@@ -1,6 +1,6 @@
 """A client of AG-UI in Python, as strict as the official ones: what they reject raises here, and what they warn of.
 
-The rules are those of ``shared/protocols/agui.md`` §1.1 and the reducer of ``@ag-ui/client``; the real ones are run in
+The rules are those of the verifier and the reducer of ``@ag-ui/client``; the real ones are run in
 ``test_real_clients.py``.
 """
 

@@ -261,7 +261,7 @@ const scenarios = {
     await page.getByPlaceholder("username").fill("opencode")
     await page.getByPlaceholder("password").fill(token)
     await page.getByRole("button", { name: "Add server" }).last().click()
-    await page.getByText("1.18.33").first().waitFor()
+    await page.getByText("opencode", { exact: true }).first().waitFor() // the name in its row, when it is connected
     await shot(page, "added")
     const session = await create()
     await page.goto(`${real}/server/${base64(ours)}/session/${session}`)

@@ -458,7 +458,7 @@ def test_the_first_answer_wins() -> None:
         ("permission", Selected("maybe"), None),
         ("permission", Accepted({}), None),
         ("elicitation", Selected("yes"), None),
-        ("permission", Declined("no!"), "no"),
+        ("permission", Declined(), "no"),
         ("elicitation", Declined("no!"), "declined:no!"),
         ("elicitation", Accepted({}), "accepted"),
         ("permission", Cancelled(), "cancelled"),
@@ -609,3 +609,18 @@ def test_an_abort_reaches_children_that_work_on_after_their_parents_turn() -> No
     """)
     p.put(AgentChild(child="kid", state="idle"), AgentChild(child="deaf", state="idle"))
     p.put(Abort()).expect_nothing()
+
+
+def test_a_word_with_an_answer_goes_as_a_steer_where_the_agent_is_told_the_option_alone() -> None:
+    p = Play().running()
+    p.put(AgentAsk(agent_ref="r1", options=OPTIONS))
+    no = next(o.id for o in OPTIONS if o.kind == "reject_once")
+    p.put(Answer(request_id=request(p, "R1"), outcome=Selected(no, "use git"))).has(
+        f"settled R1 {no}", "admitted m1 steer", "offered O2 injected m1"
+    )
+    assert p.state.inbox[p.id("m1")].content == say("use git")
+    p = Play()
+    p.put(submit("a")).put(AgentReady(can_steer=True, hears=True)).put(written(p, "O1"))
+    p.put(AgentAsk(agent_ref="r1", options=OPTIONS))
+    p.put(Answer(request_id=request(p, "R1"), outcome=Selected(no, "use git")))
+    assert not p.state.inbox

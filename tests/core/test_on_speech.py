@@ -1,4 +1,4 @@
-"""What the agent says: messages, steps and parts with their ids (DESIGN §3), tools, requests, children, replays."""
+"""What the agent says: messages, steps and parts with their ids, tools, requests, children, replays."""
 
 from typing import Any
 

@@ -24,6 +24,7 @@ from adapters.opencode.streams import Streams
 from adapters.opencode.translate import Translator
 from gateway.agents import AgentConfig, PortFactory
 from gateway.controller import SessionController
+from gateway.head_requests import HeadAsGet
 from gateway.http_errors import Errors, install
 from gateway.log import SessionLog
 from gateway.residents import Options
@@ -89,7 +90,7 @@ async def gateway(
     )
     await controller.start()
     errors = Errors()
-    app = FastAPI(openapi_url=None, middleware=[Middleware(Guard, settings=made, errors=errors)])
+    app = FastAPI(openapi_url=None, middleware=[Middleware(Guard, settings=made, errors=errors), Middleware(HeadAsGet)])
     app.state.shutdown = asyncio.Event()
     install(app, errors)
     errors.register("/", opencode.error_response)

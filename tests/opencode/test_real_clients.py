@@ -56,13 +56,12 @@ async def test_run_attach_into_a_running_turn_waits_for_its_own_answer(tmp_path:
     """Between the two turns the session is idle for a moment: that does not end it."""
     session_id = await served.session()
     async with served.events() as frames:
-        await served.send(session_id, "ask Hold")
-        asked = await frames.until("permission.asked", sessionID=session_id)
+        await served.send(session_id, "say first\nsleep 12000")  # longer than the client takes to start
+        await frames.until("message.part.delta", sessionID=session_id)
         command = (str(OPENCODE), "run", "--attach", served.url, "-s", session_id, "mine")
         running = task(run(*command, cwd=served.workspace, env=environment(tmp_path / "home")))
         pending = await frames.until("message.pending.updated", sessionID=session_id, state="pending")
         assert pending["properties"]["delivery"] == "queue"
-        await served.http.post(f"/permission/{asked['properties']['id']}/reply", json={"reply": "once"})
         code, out, err = await running
     assert (code, out.strip()) == (0, "You said: mine"), err
 

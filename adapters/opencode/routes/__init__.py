@@ -1,7 +1,6 @@
 """The routes of the OpenCode API, split by resource. They decode, ask the controller, and encode."""
 
 from fastapi import APIRouter, Depends
-from fastapi.routing import APIRoute
 
 from adapters.opencode import api as v2
 from adapters.opencode.routes import absent, action, doc, event, file, find, message, permission, session, startup, vcs
@@ -19,20 +18,11 @@ def router(controller: SessionController, settings: Settings) -> APIRouter:
     whole = APIRouter(tags=["opencode"], dependencies=[Depends(api.check_directory)])
     prompting = Prompting(api)
     for part in (startup, event, session, permission, file, find, vcs, absent):
-        whole.include_router(_with_head(part.routes(api)))
+        whole.include_router(part.routes(api))
     for of_prompts in (message, action):
-        whole.include_router(_with_head(of_prompts.routes(api, prompting)))
+        whole.include_router(of_prompts.routes(api, prompting))
     for of_version_2 in v2.routers(api):
-        whole.include_router(_with_head(of_version_2))
-    whole.include_router(_with_head(doc.routes(whole)))
+        whole.include_router(of_version_2)
+    whole.include_router(doc.routes(whole))
     return whole
 
-
-def _with_head(router: APIRouter) -> APIRouter:
-    """HEAD wherever GET is."""
-    for route in list(router.routes):
-        if isinstance(route, APIRoute) and "GET" in (route.methods or ()):
-            router.add_api_route(
-                route.path, route.endpoint, methods=["HEAD"], include_in_schema=False, response_model=None
-            )
-    return router

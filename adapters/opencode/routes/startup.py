@@ -107,6 +107,8 @@ def routes(api: Api) -> APIRouter:
         """A directory is its own worktree: each is a project."""
         directory, data = api.directory(request), str(api.settings.data)
         home = str(Path.home())
+        if not any(Path(home).is_relative_to(root) for root in api.roots):
+            home = str(api.roots[0])  # clients look for folders in it, and outside of the workspace there is nothing
         return json({"home": home, "state": data, "config": data, "worktree": directory, "directory": directory})
 
     @router.get("/project", response_model=None)
