@@ -118,7 +118,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         metrics.subscribers.set_function(lambda: events.subscribers)
         for adapter in _adapters(controller, settings):
             app.state.errors.register(adapter.prefix, adapter.error_response)
-            app.include_router(adapter.router)
+            app.router.routes.extend(adapter.router.routes)  # as they are: to include a router builds each anew
         await controller.start()
         controller.tasks.start(_end_waits(app.state.shutdown, controller), name="end waits")
         log.debug("ready", store=str(store.path), agents=list(agents))

@@ -1,5 +1,6 @@
 """A fork: a session that begins as a copy of another, here and at the agent."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from gateway.core.ids import SessionId
 from gateway.core.inputs import AgentBlock, AgentGone, AgentText, AgentTool, PromptEnded
 from gateway.core.model import Error, SessionInfo
 from gateway.core.transcript import TextPart, ToolPart, Transcript, UserItem
+from tests.acp.clients.raw import client
 from tests.fake_port import FakePort, Farm
+from tests.served import serve
 from tests.test_controller import gateway, until, words
 
 
@@ -132,3 +135,41 @@ def test_titles() -> None:
         "A (fork #10)",
         "A (fork #x) (fork #1)",
     ]
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+async def test_a_fork_by_any_client_at_an_agent_that_tells_the_copy_again(tmp_path: Path, protocol: int) -> None:
+    """What the agent replays of the copy is not written twice; both sessions go on, also after a restart."""
+    command = ", ".join(f'"{word}"' for word in (sys.executable, "-m", "adapters.acp.demo"))
+    config = tmp_path / "trunkline.toml"
+    config.write_text(
+        f'[agents.demo]\ncommand = [{command}]\nprotocol = {protocol}\npass_env = ["TRUNKLINE_DEMO_*", "PYTHONPATH"]\n'
+    )
+    async with serve(tmp_path, "--config", str(config)) as served:
+        session = await served.session(title="Plan")
+        await served.post(session, "think hm\nsay one\ntool look\nsay two")
+        made = await served.http.post(f"/session/{session}/fork", json={})
+        assert made.status_code == 200 and made.json()["title"] == "Plan (fork #1)", made.text
+        forks = [made.json()["id"]]
+        for version in (1, 2):
+            async with client(served.url, version) as one:
+                where = {"sessionId": session, "cwd": str(served.workspace), "mcpServers": []}
+                answer = await one.call("session/fork", **where)
+                forks.append(answer["sessionId"])
+                assert answer["configOptions"]
+        told = await served.told(session)
+        for forked in forks:
+            assert await served.told(forked) == told
+            await served.post(forked, "say three")
+        await served.stop()
+        await served.start()
+        for forked in forks:
+            await served.post(forked, "say four")
+            assert await served.told(forked) == [
+                *told,
+                "user: say three",
+                "assistant: three",
+                "user: say four",
+                "assistant: four",
+            ]
+        assert await served.told(session) == told

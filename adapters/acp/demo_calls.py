@@ -36,6 +36,8 @@ def handle(agent: Agent, method: str, params: Json, request: Any) -> Json | None
                             each.pop("messageId", None)
                         agent.update(session.id, each)
             return session.state()
+        case "session/fork" if agent.load:
+            return fork(agent, params)
         case "session/prompt":
             prompt(agent, known(agent, params), params, request)
             return None
@@ -78,7 +80,7 @@ def initialize(agent: Agent, params: Json) -> Json:
     capabilities: Json = {
         "loadSession": agent.load,
         "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
-        "sessionCapabilities": {"close": {}, **({"resume": {}} if agent.load else {})},
+        "sessionCapabilities": {"close": {}, **({"resume": {}, "fork": {}} if agent.load else {})},
     }
     result: Json = {
         "protocolVersion": 1,
@@ -99,6 +101,20 @@ def new(agent: Agent, params: Json) -> Json:
     session = agent.sessions[session_id] = Session(session_id, History(path, {}))
     session.history.set(mode="code", model="quick", cwd=params["cwd"])
     return {"sessionId": session_id, **session.state()}
+
+
+def fork(agent: Agent, params: Json) -> Json:
+    """A copy of a session; the copy is told whole, as some agents do."""
+    source = load(agent, params["sessionId"])
+    made = new(agent, {"mcpServers": [], **params})
+    session = agent.sessions[made["sessionId"]]
+    session.history.set(**{**source.history.meta, "cwd": params["cwd"]})
+    session.history.updates = [dict(update) for update in source.history.updates]
+    session.history.flush()
+    for update in session.history.updates:
+        for each in expand(update):
+            agent.update(session.id, each)
+    return {"sessionId": session.id, **session.state()}
 
 
 def load(agent: Agent, session_id: str) -> Session:

@@ -214,6 +214,9 @@ def handle_v2(agent: AgentV2, method: str, params: Json, request: Any) -> Json |
         case "session/new":
             created = v1.new(agent, {"mcpServers": [], **params})
             return {"sessionId": created["sessionId"], "configOptions": options(agent, created["sessionId"])}
+        case "session/fork" if agent.load:
+            forked = v1.fork(agent, params)["sessionId"]
+            return {"sessionId": forked, "configOptions": options(agent, forked)}
         case "session/resume":
             return _resume(agent, params)
         case "session/list":
@@ -255,6 +258,8 @@ def handle_v2(agent: AgentV2, method: str, params: Json, request: Any) -> Json |
 def _initialize(agent: AgentV2, params: Json) -> Json:
     agent.client = {"subagents": {}, "elicitation": (params.get("capabilities") or {}).get("elicitation")}
     session: Json = {"prompt": {"image": {}, "embeddedContext": {}}, "mcp": {"stdio": {}, "http": {}}}
+    if agent.load:
+        session["fork"] = {}
     if agent.steer:
         session["inject"] = {"modes": ["queue", "steer"], "steerInStream": ["finish"], "pending": {"replace": True}}
     result: Json = {

@@ -164,7 +164,9 @@ def create(wish: Create, now: int, entropy: bytes, policy: Policy = Policy()) ->
     if not wish.cwd.startswith("/"):
         raise ClientError(f"cwd must be an absolute path, got {wish.cwd!r}", field="cwd")
     tree = Tree(session_id, policy)
-    draft = Draft(session_id, {}, {}, policy, now, entropy)
+    # the ids of the agent stay those of its messages; as ids of steps the first session has them
+    taken = frozenset(getattr(fact, "agent_id", "") for fact in wish.history)
+    draft = Draft(session_id, {}, {}, policy, now, entropy, taken)
     node = draft.new_node(session_id)
     node.clock = ids.next_clock(0, now)
     draft.by = wish.by

@@ -94,7 +94,7 @@ async def gateway(
     app.state.shutdown = asyncio.Event()
     install(app, errors)
     errors.register("/", opencode.error_response)
-    app.include_router(opencode.router(controller, made))
+    app.router.routes.extend(opencode.router(controller, made).routes)
     one = Gateway(controller, made, app)
     try:
         yield one

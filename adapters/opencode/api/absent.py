@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.responses import Response
 
 from adapters.opencode.api.common import V2
@@ -28,14 +27,13 @@ NOT_OFFERED: dict[str, dict[str, str]] = {
 }
 
 
-def routes(v2: V2) -> APIRouter:
-    router = APIRouter()
+def routes(v2: V2) -> None:
+    router = v2.api.router
     for path, methods in NOT_OFFERED.items():
         for method, why in methods.items():
             refuse = _of_session(v2, why) if "{sessionID}" in path else _refusal(why)
             name = f"{method} {path}"
             router.add_api_route(path, refuse, methods=[method], response_model=None, name=name, description=why)
-    return router
 
 
 def _refusal(why: str) -> Any:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,8 +12,8 @@ from adapters.opencode.routes import catalog
 REQUEST: dict[str, Any] = {"headers": {}, "body": {}}
 
 
-def routes(v2: V2) -> APIRouter:
-    router = APIRouter()
+def routes(v2: V2) -> None:
+    router = v2.api.router
     controller = v2.controller
 
     @router.get("/api/health", response_model=None)
@@ -63,7 +62,6 @@ def routes(v2: V2) -> APIRouter:
 
     for path in ("/api/integration", "/api/skill", "/api/reference"):
         router.add_api_route(path, _empty(v2), methods=["GET"], response_model=None, name=path)
-    return router
 
 
 def _empty(v2: V2) -> Any:

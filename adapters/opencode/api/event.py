@@ -1,6 +1,5 @@
 """The event streams of version 2: ``/api/event`` of everything, and the durable one of a session."""
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,8 +10,8 @@ HEARTBEAT = b": heartbeat\n\n"
 SECONDS = 15.0  # as the real server
 
 
-def routes(v2: V2) -> APIRouter:
-    router = APIRouter()
+def routes(v2: V2) -> None:
+    router = v2.api.router
 
     @router.get("/api/event", response_model=None)
     async def events(request: Request) -> Response:
@@ -30,5 +29,3 @@ def routes(v2: V2) -> APIRouter:
             after = integer(seen, "Last-Event-ID", kind="Headers")
         frames = await v2.streams.durable(session_id, after)
         return sse.stream(frames, heartbeat=HEARTBEAT, heartbeat_seconds=SECONDS)
-
-    return router

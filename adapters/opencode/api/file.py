@@ -3,7 +3,6 @@
 import asyncio
 import mimetypes
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,8 +14,8 @@ FOUND, MOST = 100, 1000
 KINDS = ("file", "directory")
 
 
-def routes(v2: V2) -> APIRouter:
-    router = APIRouter()
+def routes(v2: V2) -> None:
+    router = v2.api.router
 
     def folder(request: Request) -> str:
         return str(files.inside(v2.directory(request), "", '["location"]["directory"]'))
@@ -55,7 +54,6 @@ def routes(v2: V2) -> APIRouter:
         safe = {"Content-Security-Policy": "sandbox", "X-Content-Type-Options": "nosniff"}
         return Response(content, media_type=mime, headers=safe)
 
-    return router
 
 
 def entry(path: str, is_folder: bool) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 
 import msgspec
-from fastapi import APIRouter
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,8 +21,8 @@ class Place(msgspec.Struct, frozen=True):
     direction: Literal["next", "previous"]
 
 
-def routes(v2: V2) -> APIRouter:
-    router = APIRouter()
+def routes(v2: V2) -> None:
+    router = v2.api.router
 
     @router.get("/api/session/{sessionID}/message", response_model=None)
     async def listed(request: Request, sessionID: str) -> Response:
@@ -75,7 +74,6 @@ def routes(v2: V2) -> APIRouter:
         found, more = await v2.streams.history(session_id, number(request, "after", 0), limit)
         return json({"data": found, "hasMore": more})
 
-    return router
 
 
 def id_of(item: Item) -> str:

@@ -1,7 +1,6 @@
 """Ours: messages that the agent does not have yet. They are listed, revoked, replaced, and moved between lanes."""
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,8 +16,8 @@ _patch = msgspec.json.Decoder(PendingPatch)
 PATH = "/api/session/{sessionID}/pending"
 
 
-def routes(v2: V2) -> APIRouter:
-    router = APIRouter()
+def routes(v2: V2) -> None:
+    router = v2.api.router
     api, controller = v2.api, v2.controller
 
     def names(sessionID: str, messageID: str) -> tuple[SessionId, MessageId]:
@@ -63,5 +62,3 @@ def routes(v2: V2) -> APIRouter:
         """After the running turn."""
         session_id, message_id = names(sessionID, messageID)
         return told(session_id, await controller.demote(session_id, message_id, by=api.by(request)), messageID)
-
-    return router

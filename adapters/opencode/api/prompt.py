@@ -4,7 +4,6 @@ import mimetypes
 from typing import Any
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -26,8 +25,8 @@ UNKNOWN = "application/octet-stream"
 _prompt = msgspec.json.Decoder(NewPrompt)
 
 
-def routes(v2: V2) -> APIRouter:
-    router = APIRouter()
+def routes(v2: V2) -> None:
+    router = v2.api.router
     api, controller = v2.api, v2.controller
 
     @router.post("/api/session/{sessionID}/prompt", response_model=None)
@@ -52,7 +51,6 @@ def routes(v2: V2) -> APIRouter:
         known = (await controller.view(session_id)).known[admission.message_id]
         return data(record(session_id, known, content, body.delivery))
 
-    return router
 
 
 def record(session_id: SessionId, known: Known, content: Content, delivery: str) -> dict[str, Any]:

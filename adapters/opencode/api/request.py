@@ -1,7 +1,6 @@
 """What agents ask of people, and their answers."""
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,8 +21,8 @@ _permission = msgspec.json.Decoder(PermissionReply)
 _question = msgspec.json.Decoder(QuestionReply)
 
 
-def routes(v2: V2) -> APIRouter:
-    router = APIRouter()
+def routes(v2: V2) -> None:
+    router = v2.api.router
     api, controller = v2.api, v2.controller
 
     def of_view(view: SessionView, kind: RequestKind) -> list[object]:
@@ -110,5 +109,3 @@ def routes(v2: V2) -> APIRouter:
     async def question_reject(request: Request, sessionID: str, requestID: str) -> Response:
         view, asked = await find(sessionID, requestID, "elicitation")
         return await answer(request, view, asked, Declined())
-
-    return router

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
@@ -47,8 +46,8 @@ class Listed(msgspec.Struct, frozen=True, omit_defaults=True):
     anchor: Anchor | None = None
 
 
-def routes(v2: V2) -> APIRouter:
-    router = APIRouter()
+def routes(v2: V2) -> None:
+    router = v2.api.router
     api, controller = v2.api, v2.controller
 
     @router.post("/api/session", response_model=None)
@@ -193,7 +192,6 @@ def routes(v2: V2) -> APIRouter:
         await controller.submit(view.info.id, (Text(f"/{name}"),), delivery="queue", by=api.by(request))
         return Response(status_code=204)
 
-    return router
 
 
 NOWHERE = None

@@ -1,6 +1,6 @@
 """The routes of the OpenCode API, split by resource. They decode, ask the controller, and encode."""
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 
 from adapters.opencode import api as v2
 from adapters.opencode.routes import absent, action, doc, event, file, find, message, permission, session, startup, vcs
@@ -15,14 +15,11 @@ __all__ = ["router"]
 def router(controller: SessionController, settings: Settings) -> APIRouter:
     """All routes, at the root."""
     api = Api(controller, settings)
-    whole = APIRouter(tags=["opencode"], dependencies=[Depends(api.check_directory)])
     prompting = Prompting(api)
     for part in (startup, event, session, permission, file, find, vcs, absent):
-        whole.include_router(part.routes(api))
+        part.routes(api)
     for of_prompts in (message, action):
-        whole.include_router(of_prompts.routes(api, prompting))
-    for of_version_2 in v2.routers(api):
-        whole.include_router(of_version_2)
-    whole.include_router(doc.routes(whole))
-    return whole
-
+        of_prompts.routes(api, prompting)
+    v2.routes(api)
+    doc.routes(api.router)
+    return api.router

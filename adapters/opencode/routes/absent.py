@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.responses import Response
 
 from adapters.opencode.routes.api import Api
@@ -85,8 +84,8 @@ NOT_OFFERED: dict[str, dict[str, str]] = {
 }
 
 
-def routes(api: Api) -> APIRouter:
-    router = APIRouter()
+def routes(api: Api) -> None:
+    router = api.router
     for path, methods in NOT_OFFERED.items():
         for method, why in methods.items():
             router.add_api_route(
@@ -97,7 +96,6 @@ def routes(api: Api) -> APIRouter:
                 name=f"{method} {path}",
                 description=why,
             )
-    return router
 
 
 def _refusal(api: Api, why: str) -> Any:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
@@ -41,8 +40,8 @@ _summarize = msgspec.json.Decoder(Summarize)
 _init = msgspec.json.Decoder(Init)
 
 
-def routes(api: Api, prompting: Prompting) -> APIRouter:
-    router = APIRouter()
+def routes(api: Api, prompting: Prompting) -> None:
+    router = api.router
     controller = api.controller
 
     @router.post("/session/{sessionID}/fork", response_model=None)
@@ -77,7 +76,6 @@ def routes(api: Api, prompting: Prompting) -> APIRouter:
         await prompting.answer(session_id, await prompting.admit(request, session_id, prompt))
         return json(True)
 
-    return router
 
 
 def _command(view: SessionView, names: tuple[str, ...], why: str) -> str:

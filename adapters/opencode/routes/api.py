@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import msgspec
+from fastapi import APIRouter, Depends
 from starlette.requests import Request
 
 from adapters.opencode.errors import NAMED, Invalid, cut, decode, told
@@ -30,6 +31,8 @@ class Api:
     def __init__(self, controller: SessionController, settings: Settings) -> None:
         self.controller = controller
         self.settings = settings
+        # One for all routes: a router in a router is taken apart and built again by the framework, at every level.
+        self.router = APIRouter(tags=["opencode"], dependencies=[Depends(self.check_directory)])
         self.roots = [Path(os.path.realpath(root)) for root in settings.workspace]
         self.translator = Translator(controller.default_agent, Lookup(controller))
         self.streams = Streams(controller, self.translator, settings.max_subscribers, News(controller))

@@ -7,13 +7,10 @@ from adapters.opencode.describe import described
 from adapters.opencode.errors import json
 
 
-def routes(whole: APIRouter) -> APIRouter:
+def routes(whole: APIRouter) -> None:
     """``whole``: the router of all routes of this API, this one included."""
-    router = APIRouter()
 
-    @router.get("/doc", response_model=None)
+    @whole.get("/doc", response_model=None)
     async def doc() -> Response:
         """This API as OpenAPI."""
         return json(described(whole.routes))
-
-    return router

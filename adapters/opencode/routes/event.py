@@ -1,6 +1,5 @@
 """The event streams: ``/event`` of one directory, ``/global/event`` of all."""
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -9,8 +8,8 @@ from adapters.opencode.frames import Kind
 from adapters.opencode.routes.api import Api
 
 
-def routes(api: Api) -> APIRouter:
-    router = APIRouter()
+def routes(api: Api) -> None:
+    router = api.router
 
     def stream(request: Request, kind: Kind) -> Response:
         cursor = request.headers.get("last-event-id") or request.query_params.get("cursor") or ""
@@ -27,5 +26,3 @@ def routes(api: Api) -> APIRouter:
     async def global_event(request: Request) -> Response:
         """Events of all directories, each in an envelope that names its own."""
         return stream(request, "global")
-
-    return router

@@ -6,7 +6,6 @@ import mimetypes
 from typing import Any
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,8 +22,8 @@ class Where(msgspec.Struct, frozen=True):
     path: str
 
 
-def routes(api: Api) -> APIRouter:
-    router = APIRouter()
+def routes(api: Api) -> None:
+    router = api.router
 
     @router.get("/file", response_model=None)
     async def listed(request: Request) -> Response:
@@ -56,7 +55,6 @@ def routes(api: Api) -> APIRouter:
         found = await changes(api.folder(request), "git", None)
         return json([{"path": c.file, "added": c.additions, "removed": c.deletions, "status": c.status} for c in found])
 
-    return router
 
 
 def _node(one: files.Entry, folder: str, ignored: bool) -> dict[str, Any]:

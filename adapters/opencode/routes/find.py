@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 
 import msgspec
-from fastapi import APIRouter
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,8 +32,8 @@ class Symbol(msgspec.Struct, frozen=True):
     query: str
 
 
-def routes(api: Api) -> APIRouter:
-    router = APIRouter()
+def routes(api: Api) -> None:
+    router = api.router
 
     @router.get("/find", response_model=None)
     async def text(request: Request) -> Response:
@@ -59,5 +58,3 @@ def routes(api: Api) -> APIRouter:
         query(request, Symbol)
         api.folder(request)
         return json([])
-
-    return router

@@ -5,7 +5,6 @@ import binascii
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
@@ -54,8 +53,8 @@ _command = msgspec.json.Decoder(SlashCommand)
 _place = msgspec.json.Decoder(Place)
 
 
-def routes(api: Api, prompting: Prompting) -> APIRouter:
-    router = APIRouter()
+def routes(api: Api, prompting: Prompting) -> None:
+    router = api.router
     controller = api.controller
 
     @router.get("/session/{sessionID}/message", response_model=None)
@@ -129,7 +128,6 @@ def routes(api: Api, prompting: Prompting) -> APIRouter:
         prompted = Prompt([TextInput(text), *body.parts], body.messageID, model, body.agent)
         return json(await prompting.answer(session_id, await prompting.admit(request, session_id, prompted)))
 
-    return router
 
 
 def _cursor(time: int, message_id: str) -> str:

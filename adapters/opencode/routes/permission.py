@@ -1,7 +1,6 @@
 """What agents ask of people: permissions (both reply routes that clients use) and questions."""
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,8 +17,8 @@ _legacy = msgspec.json.Decoder(LegacyPermissionReply)
 _question = msgspec.json.Decoder(QuestionReply)
 
 
-def routes(api: Api) -> APIRouter:
-    router = APIRouter()
+def routes(api: Api) -> None:
+    router = api.router
     controller = api.controller
 
     def listed(request: Request, kind: RequestKind) -> list[object]:
@@ -84,7 +83,6 @@ def routes(api: Api) -> APIRouter:
         session_id, asked = await find(requestID, "elicitation")
         return await answer(request, session_id, asked, Declined())
 
-    return router
 
 
 def missing(request_id: str, kind: RequestKind, answered: bool) -> Tagged:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter
 from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
@@ -37,8 +36,8 @@ class Diff(msgspec.Struct, frozen=True):
     messageID: str | None = None
 
 
-def routes(api: Api) -> APIRouter:
-    router = APIRouter()
+def routes(api: Api) -> None:
+    router = api.router
     controller = api.controller
 
     async def found(request: Request) -> list[Session]:
@@ -148,5 +147,3 @@ def routes(api: Api) -> APIRouter:
         """Cancel the running turn; without one nothing happens. Pending messages are held."""
         await controller.abort(api.session_id(sessionID), by=api.by(request))
         return json(True)
-
-    return router

@@ -5,7 +5,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import structlog
-from fastapi import APIRouter
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
@@ -53,8 +52,8 @@ class LogEntry(msgspec.Struct, frozen=True):
 _entry = msgspec.json.Decoder(LogEntry)
 
 
-def routes(api: Api) -> APIRouter:
-    router = APIRouter()
+def routes(api: Api) -> None:
+    router = api.router
     controller = api.controller
 
     def project(directory: str) -> dict[str, Any]:
@@ -140,7 +139,6 @@ def routes(api: Api) -> APIRouter:
 
     for where, what in EMPTY.items():
         router.add_api_route(where, _constant(what), methods=["GET"], response_model=None, name=where)
-    return router
 
 
 def _constant(what: Any) -> Any:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,8 +17,8 @@ class Diff(msgspec.Struct, frozen=True):
     context: Context | None = None
 
 
-def routes(api: Api) -> APIRouter:
-    router = APIRouter()
+def routes(api: Api) -> None:
+    router = api.router
 
     @router.get("/vcs", response_model=None)
     async def about(request: Request) -> Response:
@@ -47,5 +46,3 @@ def routes(api: Api) -> APIRouter:
         found = await changes(api.folder(request), "git", None, patches=True)
         text = "".join(one.patch for one in found if isinstance(one.patch, str))
         return Response(text.encode("utf-8", "replace"), media_type="text/x-diff; charset=utf-8")
-
-    return router
