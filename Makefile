@@ -5,6 +5,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 UV ?= uv
 ARGS ?=
+WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 VENV := .venv
 BIN := $(VENV)/bin
 CLIENTS := tests/clients
@@ -21,7 +22,7 @@ serve: install
 	$(BIN)/trunkline serve --data .trunkline $(ARGS)
 
 test: needs install-dev clients
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: install-dev
 	$(BIN)/ruff check .

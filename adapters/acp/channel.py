@@ -26,6 +26,10 @@ class Channel(Protocol):
         """One line, now or when the other side reads. False if it is gone. Never blocks."""
         ...
 
+    async def room(self) -> None:
+        """Wait while much is unwritten: a large answer has to. Returns also when the other side is gone."""
+        ...
+
     def pause(self) -> None:
         """Read no more: the agent has to wait."""
         ...

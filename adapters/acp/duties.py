@@ -99,7 +99,7 @@ class Duties:
 
     async def _serve(self, connection: "Connection", request: rpc.Request, agent_session: str) -> None:
         try:
-            result = await self._do(request, agent_session)
+            result = await self._do(connection, request, agent_session)
         except CallFailed as failed:
             connection.refuse(request.id, failed.error.code, failed.error.message, failed.error.data)
         except NoClient as error:
@@ -114,17 +114,23 @@ class Duties:
         else:
             connection.answer(request.id, result)
 
-    async def _do(self, request: rpc.Request, agent_session: str) -> Any:
+    async def _do(self, connection: "Connection", request: rpc.Request, agent_session: str) -> Any:
+        """What may be large is answered at once when there is room for it: nothing is awaited in between."""
         files = request.method in FILES
         if (self._config.fs if files else self._config.terminal) == "client":
-            return await self._pass_on(request, agent_session)
+            result = await self._pass_on(request, agent_session)
+            await _room(connection)
+            return result
         if files:
             async with self._order:
                 if request.method == "fs/read_text_file":
                     text = await asyncio.to_thread(fs.read, _params(request, fs.Read), self._roots)
+                    await _room(connection)
                     return {"content": text}
                 await asyncio.to_thread(fs.write, _params(request, fs.Write), self._roots)
                 return {}
+        if request.method == "terminal/output":
+            await _room(connection)
         return await self._terminal(request)
 
     async def _terminal(self, request: rpc.Request) -> Any:
@@ -170,6 +176,11 @@ class Duties:
         elif request.method == "terminal/release":
             self._holders.pop(str(number), None)
         return result
+
+
+async def _room(connection: "Connection") -> None:
+    if connection.process is not None:
+        await connection.process.room()
 
 
 def _params(request: rpc.Request, kind: type[Params]) -> Params:

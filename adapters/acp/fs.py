@@ -18,9 +18,11 @@ from adapters.acp.owner import CallFailed
 from gateway.paths import confine
 
 MAX_FILE = 64 * 1024 * 1024  # bytes of a file that is read, also of one of which only some lines are wanted
-MAX_TEXT = 16 * 1024 * 1024  # bytes of one answer: a line to the agent may have 32 MiB, and JSON escapes
+MAX_TEXT = 16 * 1024 * 1024  # bytes of the text in one answer, as JSON, whose escapes make up to six of one
 
+_CHUNK = 64 * 1024
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+_IN_PIECES = ": read it in pieces, by line and limit"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -56,26 +58,40 @@ def read(wish: Read, roots: Sequence[Path]) -> str:
     if wish.line is not None or wish.limit is not None:
         data = _lines(data, (wish.line or 1) - 1, wish.limit)
     if len(data) > MAX_TEXT:
-        raise _too_large(wish.path, MAX_TEXT, ": read it in pieces, by line and limit")
+        raise _too_large(wish.path, MAX_TEXT, _IN_PIECES)
     try:
-        return data.decode()
+        text = data.decode()
     except UnicodeDecodeError as error:
         message = f"{wish.path} is not UTF-8 text (byte {error.start} of what was asked for)"
         raise refused(rpc.INVALID_PARAMS, message, path=wish.path, reason="not_text") from None
+    if json_size(text) > MAX_TEXT:
+        raise _too_large(wish.path, MAX_TEXT, f" as JSON{_IN_PIECES}")
+    return text
+
+
+def json_size(text: str) -> int:
+    """Bytes of the JSON string."""
+    return len(msgspec.json.encode(text))
 
 
 def _lines(data: bytes, skip: int, limit: int | None) -> bytes:
-    start = 0
-    for _ in range(skip):
-        start = data.find(b"\n", start) + 1
-        if start == 0:
-            return b""
-    end = start
-    for _ in range(len(data) if limit is None else limit):
-        end = data.find(b"\n", end) + 1
-        if end == 0:
-            return data[start:]
-    return data[start:end]
+    start = _after(data, 0, skip)
+    return data[start:] if limit is None else data[start : _after(data, start, limit)]
+
+
+def _after(data: bytes, at: int, lines: int) -> int:
+    """Where the line begins that is so many after the one at ``at``; the end if there are fewer."""
+    while lines and at < len(data):
+        # Counting is much faster than finding each; the last chunk is gone through line by line.
+        count = data.count(b"\n", at, at + _CHUNK)
+        if count < lines:
+            lines -= count
+            at += _CHUNK
+            continue
+        for _ in range(lines):
+            at = data.find(b"\n", at) + 1
+        return at
+    return min(at, len(data))
 
 
 def write(wish: Write, roots: Sequence[Path]) -> None:

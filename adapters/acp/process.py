@@ -23,6 +23,7 @@ from adapters.acp import reaper
 READ = 256 * 1024
 PIPE = 1024 * 1024
 MAX_UNWRITTEN = 64 * 1024 * 1024
+ROOM = 16 * 1024 * 1024  # unwritten bytes over which large answers wait; with the largest one it is not too much
 STDERR_RING = 64 * 1024
 EXIT_WAIT = 0.02  # seconds from EOF on stdout to the exit status, which makes a better message
 
@@ -67,6 +68,8 @@ class Process:
         self._on_data, self._on_exit = on_data, on_exit
         self._stderr = bytearray()
         self._unwritten = bytearray()
+        self._room = asyncio.Event()
+        self._room.set()
         self._paused = self._told = self._ended = False
         self._victims: list[tuple[int, int]] = []  # who was killed after the leader's end
         self._reading = self._writing = False
@@ -172,10 +175,16 @@ class Process:
         if len(self._unwritten) > MAX_UNWRITTEN:
             self.kill("does not read its input")
             return False
+        if len(self._unwritten) > ROOM:
+            self._room.clear()
         if not self._writing:
             self._loop.add_writer(self._stdin, self._write_more)
             self._writing = True
         return True
+
+    async def room(self) -> None:
+        while not self._room.is_set():  # also after it was woken: another one may have been faster
+            await self._room.wait()
 
     def _write_more(self) -> None:
         try:
@@ -186,6 +195,8 @@ class Process:
             self._unwritten.clear()
             written = 0
         del self._unwritten[:written]
+        if len(self._unwritten) <= ROOM:
+            self._room.set()
         if not self._unwritten:
             self._loop.remove_writer(self._stdin)
             self._writing = False
@@ -290,6 +301,7 @@ class Process:
         if self._told:
             return
         self._told = True
+        self._room.set()
         self._on_exit(how)
         if not self._ended:
             # It lives, but without its stdout it is no agent any more: the usual ladder has nothing to wait for.

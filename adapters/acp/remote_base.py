@@ -24,11 +24,15 @@ from gateway.remotes import RemoteUrl, resolve
 from gateway.tasks import Supervisor
 
 MAX_MESSAGE = 32 * 1024 * 1024
+TOO_LONG = "a message over 32 MiB ends the connection"
 MAX_UNWRITTEN = 64 * 1024 * 1024
+ROOM = 16 * 1024 * 1024  # unwritten bytes over which large answers wait
 FIRST_WAIT, LONGEST_WAIT = 0.1, 2.0  # seconds between attempts, give or take a half
 SPARE = 1.0  # seconds before the time for initialize is over, whose error says less; at most half of that time
 CLOSE = 3.0  # seconds for a polite end
 SAID = 300  # characters of a refusal that are shown
+SECRET = 4  # characters of a header's value that make it one: less would be found in any word
+HIDDEN = "***"
 
 _log = structlog.get_logger("agent.remote")
 T = TypeVar("T")
@@ -57,6 +61,42 @@ class Target(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"<Target {self.name} at {self.url.where}>"
+
+    def hide(self, text: str) -> str:
+        """The server's words without what the headers hold: some servers repeat what was sent."""
+        values = [value.strip() for value in self.headers.values()]
+        values += [value.partition(" ")[2].strip() for value in values]  # without "Bearer"
+        for value in sorted(values, key=len, reverse=True):
+            if len(value) >= SECRET:
+                text = text.replace(value, HIDDEN)
+        return text
+
+    def hide_errors(self, lines: bytes) -> bytes:
+        """Lines of JSON-RPC; in the answers that are errors the words are hidden."""
+        if not self.headers or b'"error"' not in lines:  # in a text its quotes would be escaped
+            return lines
+        return b"\n".join(self._hide_error(line) for line in lines.split(b"\n"))
+
+    def _hide_error(self, line: bytes) -> bytes:
+        try:
+            message = msgspec.json.decode(line) if b'"error"' in line else None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return line
+        if not isinstance(message, dict) or "error" not in message or "method" in message:
+            return line
+        error = self._hide_all(message["error"])
+        return line if error == message["error"] else msgspec.json.encode({**message, "error": error})
+
+    def _hide_all(self, value: Any) -> Any:
+        match value:
+            case str():
+                return self.hide(value)
+            case list():
+                return [self._hide_all(each) for each in value]
+            case dict():
+                return {self.hide(key): self._hide_all(each) for key, each in value.items()}
+            case _:
+                return value
 
 
 def target(config: AgentConfig, name: str, environ: Mapping[str, str], cookies: CookieJar) -> Target:
@@ -89,6 +129,8 @@ class RemoteChannel:
         self._reading.set()
         self._told = False
         self._unwritten = 0
+        self._room = asyncio.Event()
+        self._room.set()
         self._closing: asyncio.Task[None] | None = None
         self._start(self._run(), "remote")
 
@@ -116,8 +158,14 @@ class RemoteChannel:
         if self._unwritten > MAX_UNWRITTEN:
             self.kill("it does not read what is sent")
             return False
+        if self._unwritten > ROOM:
+            self._room.clear()
         self._send(data)
         return True
+
+    async def room(self) -> None:
+        while not self._room.is_set():  # also after it was woken: another one may have been faster
+            await self._room.wait()
 
     def kill(self, why: str) -> None:
         # Soon, not now: who kills is in the middle of something, and the end is told to all.
@@ -134,7 +182,7 @@ class RemoteChannel:
     # --- for the kinds ---------------------------------------------------------------------------------------------
 
     def _send(self, data: bytes) -> None:
-        """Take a line; subtract its length from ``_unwritten`` when it is gone."""
+        """Take a line; call ``_sent`` when it is gone."""
         raise NotImplementedError
 
     async def _run(self) -> None:
@@ -162,13 +210,18 @@ class RemoteChannel:
                 _log.debug("agent not reached", agent=self.target.name, why=str(failed), again=round(wait, 2))
                 await asyncio.sleep(wait)
 
+    def _sent(self, data: bytes) -> None:
+        self._unwritten -= len(data)
+        if self._unwritten <= ROOM:
+            self._room.set()
+
     def _start(self, work: Coroutine[Any, Any, object], what: str) -> "asyncio.Task[None]":
         return self._tasks.start(self._guarded(work), name=f"{what} {self.target.name}")
 
     def _arrived(self, lines: bytes) -> None:
         """Whole lines, in their order."""
         if not self._told and lines:
-            self._on_data(lines)
+            self._on_data(self.target.hide_errors(lines))
 
     def _end(self, why: str, code: str = "agent_exit") -> None:
         """The one end: told at once, cleaned up after that."""
@@ -176,7 +229,8 @@ class RemoteChannel:
             return
         self._told = True
         self._reading.set()
-        self._on_exit(f"at {self.target.url.where}: {why}", code)
+        self._room.set()
+        self._on_exit(f"at {self.target.url.where}: {self.target.hide(why)}", code)
         self._closing = self._tasks.start(self._good_bye(), name=f"leave {self.target.name}")
 
     async def _guarded(self, work: Coroutine[Any, Any, object]) -> None:
@@ -200,9 +254,10 @@ def lost(why: str) -> Refused:
     return Refused(f"the connection was lost ({why})", "agent_exit")
 
 
-def refusal(status: int, what: str, body: bytes, location: str = "") -> Exception:
+def refusal(target: Target, status: int, what: str, body: bytes, location: str = "") -> Exception:
     """An answer other than a success, to ``what`` (as "POST initialize"), as the exception to raise."""
-    said = _said(body) or (f"it points to {location}" if location else "")
+    # A secret is hidden before the text is cut, which could leave a part of it.
+    said = _shorten(target.hide(_said(body))) or (f"it points to {target.hide(location)}" if location else "")
     text = f"HTTP {status}" + (f": {said}" if said else "")
     if status in (429, 502, 503, 504):
         return NotYet(text)
@@ -235,4 +290,8 @@ def _said(body: bytes) -> str:
     if isinstance(value, dict):
         error = value.get("error", value.get("detail", value.get("message", "")))
         value = error.get("message", "") if isinstance(error, dict) else error
-    return re.sub(r"\s+", " ", value).strip()[:SAID] if isinstance(value, str) else ""
+    return value if isinstance(value, str) else ""
+
+
+def _shorten(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()[:SAID]

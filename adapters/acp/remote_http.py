@@ -19,6 +19,7 @@ from adapters.acp import rpc
 from adapters.acp.channel import Ended
 from adapters.acp.remote_base import (
     MAX_MESSAGE,
+    TOO_LONG,
     NotYet,
     Refused,
     RemoteChannel,
@@ -35,7 +36,7 @@ AGAIN = 15.0  # seconds for which a cut stream, or a message that could not be s
 OPENING = 1.0  # seconds that a message waits for its session's stream: some servers send no headers before an event
 QUIET = 0.15  # seconds without an update after which a session's replay is taken for complete
 LATEST = 3.0  # seconds that an answer waits for that
-POST = 300.0  # seconds for the answer to a POST: a server may let who is behind wait
+POST = 300.0  # seconds for the whole answer to a POST: a server may let who is behind wait
 ERROR_BODY = 8192
 KEEP_ALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -106,7 +107,7 @@ class RemoteHttp(RemoteChannel):
 
     def _send(self, data: bytes) -> None:
         if not self._first.done():  # initialize
-            self._unwritten -= len(data)
+            self._sent(data)
             self._first.set_result(data)
             return
         line = _line.decode(data)
@@ -129,7 +130,7 @@ class RemoteHttp(RemoteChannel):
         while queue:
             data, line = queue.popleft()
             await self._post(session, data, line)
-            self._unwritten -= len(data)
+            self._sent(data)
         del self._queues[session]
 
     async def _post(self, session: str, data: bytes, line: _Line) -> None:
@@ -143,9 +144,7 @@ class RemoteHttp(RemoteChannel):
         waits, end = Waits(), self._loop.time() + AGAIN
         while True:
             try:
-                answer = await self._http().post(
-                    self.target.url.text, content=data.rstrip(b"\n"), headers=headers, timeout=POST
-                )
+                answer, body = await self._exchange(data, headers, AGAIN, POST)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 why = network_error(error)  # nothing was sent
             except httpx.TransportError as error:
@@ -154,10 +153,10 @@ class RemoteHttp(RemoteChannel):
                     raise lost(f"it is not known whether it has taken {line.method}: {why}") from None
             else:
                 if answer.is_success:
-                    if answer.status_code == 200 and answer.content.strip():
-                        self._heard(None, [Event(None, answer.content.replace(b"\n", b" "))])
+                    if answer.status_code == 200 and body.strip():
+                        self._heard(None, [Event(None, body.replace(b"\n", b" "))])
                     return
-                failed = refusal(answer.status_code, line.method or "an answer", answer.content[:ERROR_BODY])
+                failed = refusal(self.target, answer.status_code, line.method or "an answer", body)
                 why = str(failed)
                 if answer.status_code in (401, 403):
                     raise failed
@@ -174,13 +173,33 @@ class RemoteHttp(RemoteChannel):
                 raise lost(f"{line.method or 'an answer'} could not be sent: {why}")
             await asyncio.sleep(wait)
 
+    async def _exchange(
+        self, data: bytes, headers: dict[str, str], connect: float, whole: float
+    ) -> tuple[httpx.Response, bytes]:
+        """POST a line: the answer and its body, of one that says nothing or refuses only the beginning. ``connect``,
+        ``whole``: seconds. Raises httpx.TransportError, Refused for a body over the limit.
+        """
+        headers = {**headers, "Accept-Encoding": "identity"}
+        url, timeout = self.target.url.text, httpx.Timeout(whole, connect=connect)
+        try:
+            async with asyncio.timeout(whole):
+                async with self._http().stream(
+                    "POST", url, content=data.rstrip(b"\n"), headers=headers, timeout=timeout
+                ) as answer:
+                    body = await _body(answer, MAX_MESSAGE if answer.status_code == 200 else ERROR_BODY)
+        except TimeoutError:
+            raise httpx.ReadTimeout(f"no whole answer within {whole:g} s") from None
+        if answer.status_code == 200 and len(body) > MAX_MESSAGE:
+            raise lost(TOO_LONG)
+        return answer, body
+
     # --- in --------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         data = await self._first
         self._client = self._new_client()
-        answer = await self._attempts(lambda seconds: self._initialize(data, seconds))
-        body = answer.content.strip().replace(b"\n", b" ")
+        answer, body = await self._attempts(lambda seconds: self._initialize(data, seconds))
+        body = body.strip().replace(b"\n", b" ")
         self._id = answer.headers.get(CONNECTION, "")
         try:
             result = _result.decode(_line.decode(body).result or b"{}")
@@ -196,20 +215,17 @@ class RemoteHttp(RemoteChannel):
             self._connected.set()
         self._arrived(body + b"\n")
 
-    async def _initialize(self, data: bytes, seconds: float) -> httpx.Response:
+    async def _initialize(self, data: bytes, seconds: float) -> tuple[httpx.Response, bytes]:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
         try:
-            answer = await self._http().post(
-                self.target.url.text,
-                content=data.rstrip(b"\n"),
-                headers={"Content-Type": "application/json", "Accept": "application/json"},
-                timeout=seconds,
-            )
+            # Who is connected and gets no answer is told so by the call itself, when its time is over.
+            answer, body = await self._exchange(data, headers, seconds, self.target.start_timeout)
         except httpx.TransportError as error:
             raise NotYet(network_error(error)) from None
         if answer.status_code != 200:
             location = answer.headers.get("Location", "")
-            raise refusal(answer.status_code, "initialize", answer.content[:ERROR_BODY], location)
-        return answer
+            raise refusal(self.target, answer.status_code, "initialize", body, location)
+        return answer, body
 
     async def _opened(self, session: str) -> _Stream:
         """The stream of a session, when the server has taken it, or after a while."""
@@ -260,12 +276,16 @@ class RemoteHttp(RemoteChannel):
         timeout = httpx.Timeout(AGAIN, read=None)
         async with self._http().stream("GET", self.target.url.text, headers=raw, timeout=timeout) as answer:
             if answer.status_code != 200:
-                body = (await answer.aread())[:ERROR_BODY]
+                try:
+                    async with asyncio.timeout(AGAIN):
+                        body = await _body(answer, ERROR_BODY)
+                except TimeoutError:
+                    body = b""
                 if answer.status_code == 404 and stream.session and not stream.heard:
                     stream.unknown = True
                     stream.settled.set()
                     return
-                failed = refusal(answer.status_code, "the stream", body)
+                failed = refusal(self.target, answer.status_code, "the stream", body)
                 if isinstance(failed, Refused) and failed.code == "agent_error":
                     raise lost(f"its stream cannot be read on: {failed}" if stream.heard else str(failed))
                 raise failed
@@ -279,7 +299,7 @@ class RemoteHttp(RemoteChannel):
                 try:
                     self._heard(stream, events.feed(chunk))
                 except TooLong:
-                    raise lost(f"it sent an event of more than {MAX_MESSAGE} bytes") from None
+                    raise lost(TOO_LONG) from None
                 if stream.over:
                     return
                 await self._reading.wait()
@@ -382,11 +402,28 @@ class RemoteHttp(RemoteChannel):
             return
         try:
             if self._id:
-                await self._client.delete(self.target.url.text, headers=self._headers(), timeout=2.0)
+                url, headers = self.target.url.text, self._headers()
+                async with self._client.stream("DELETE", url, headers=headers, timeout=2.0):
+                    pass
         except httpx.TransportError:
             pass  # it is gone
         finally:
             await self._client.aclose()
+
+
+async def _body(answer: httpx.Response, limit: int) -> bytes:
+    """As it came; of one over ``limit`` the beginning, a byte more than that. Raises Refused for an encoded answer."""
+    encoding = answer.headers.get("Content-Encoding", "identity")
+    if encoding != "identity":
+        if answer.status_code == 200:
+            raise lost(f"its answer is encoded as {encoding}, which was not asked for")
+        return b""
+    body = bytearray()
+    async for chunk in answer.aiter_raw():
+        body += chunk[: limit + 1 - len(body)]
+        if len(body) > limit:
+            break
+    return bytes(body)
 
 
 def _session_of(result: msgspec.Raw) -> str | None:

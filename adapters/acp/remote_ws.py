@@ -69,7 +69,7 @@ class RemoteWebSocket(RemoteChannel):
                 while self._lines:
                     line = self._lines.popleft()
                     await socket.send(line.rstrip(b"\n"), text=True)
-                    self._unwritten -= len(line)
+                    self._sent(line)
         except ConnectionClosed:
             return  # the reader tells it
 
@@ -92,7 +92,8 @@ class RemoteWebSocket(RemoteChannel):
             answer = error.response
             self._keep_cookies(answer.status_code, list(answer.headers.raw_items()))
             location = answer.headers.get("Location", "")
-            raise refusal(answer.status_code, "the WebSocket", bytes(answer.body or b""), location) from None
+            body = bytes(answer.body or b"")
+            raise refusal(self.target, answer.status_code, "the WebSocket", body, location) from None
         except InvalidMessage as error:
             raise NotYet(f"no HTTP answer: {network_error(error)}") from None
         except InvalidHandshake as error:

@@ -17,7 +17,7 @@ from adapters import sse
 from adapters.acp import rpc
 from adapters.acp import translate_server_calls as calls
 from adapters.acp.outbox import Lost, Outbox
-from adapters.acp.server import Connection, Server, repair
+from adapters.acp.server import Connection, Server
 from gateway.controller import SessionController
 from gateway.core.errors import ClientError, GatewayError, NotFound
 from gateway.settings import Settings
@@ -57,7 +57,7 @@ class Routes:
         try:
             message = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            data = repair(data) or b""
+            data = rpc.repair(data) or b""
             try:
                 message = _decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -4,6 +4,8 @@ It splits lines, parses envelopes (``params`` and ``result`` stay raw), allocate
 never reads, writes, waits or decides what a message means. Noise on the stream is counted and told, never raised.
 """
 
+import json
+import re
 from collections.abc import Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -200,6 +202,8 @@ class Peer(Generic[Call]):
         return out
 
     def _message(self, line: bytes) -> Message[Call] | None:
+        if _HALF.search(line):
+            line = repair(line) or line
         try:
             envelope = _envelope.decode(line)
         except msgspec.ValidationError:
@@ -262,6 +266,22 @@ class Peer(Generic[Call]):
         if data is not None:
             error["data"] = data
         return _line({"jsonrpc": "2.0", "id": request, "error": error})
+
+
+# Half of a surrogate pair, as an escape: agents in JavaScript write one wherever they cut a string inside an emoji.
+_HALF = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+
+
+def repair(data: bytes) -> bytes | None:
+    """JSON without halves of surrogate pairs, which no decoder of UTF-8 takes: each becomes "?". None: not needed."""
+    if b"\\u" not in data:
+        return None
+    try:
+        return json.dumps(json.loads(data), ensure_ascii=False).encode("utf-8", "replace")
+    except (ValueError, RecursionError):
+        return None
 
 
 def _line(message: dict[str, object]) -> bytes:

@@ -5,7 +5,6 @@ follows sessions (``server_feed``). It keeps which requests are open on the wire
 """
 
 import asyncio
-import json
 import os
 import secrets
 from collections.abc import Awaitable, Callable
@@ -136,7 +135,7 @@ class Connection:
             await self._protocol_error(rpc.INVALID_REQUEST, f"the message is larger than {limit} bytes")
             return
         message = self.peer.one(data)
-        if isinstance(message, rpc.Noise) and message.code == rpc.PARSE_ERROR and (repaired := repair(data)):
+        if isinstance(message, rpc.Noise) and message.code == rpc.PARSE_ERROR and (repaired := rpc.repair(data)):
             message = self.peer.one(repaired)
         match message:
             case rpc.Noise(code=code):
@@ -397,16 +396,6 @@ def _version() -> str:
         return version("trunkline")
     except PackageNotFoundError:  # run from its folder, not installed
         return "0"
-
-
-def repair(data: bytes) -> bytes | None:
-    """JavaScript writes half of a surrogate pair as an escape, which no decoder of UTF-8 takes: it becomes "?"."""
-    if b"\\u" not in data:
-        return None
-    try:
-        return json.dumps(json.loads(data), ensure_ascii=False).encode("utf-8", "replace")
-    except (ValueError, RecursionError):
-        return None
 
 
 def _why(code: int, data: bytes) -> str:

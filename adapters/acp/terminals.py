@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from adapters.acp import reaper, rpc
-from adapters.acp.fs import refused
+from adapters.acp.fs import MAX_TEXT, json_size, refused
 from adapters.acp.process import spawn
 from adapters.acp.wire import Json
 from gateway.paths import confine
@@ -165,8 +165,9 @@ class Terminal:
     # --- what it says ------------------------------------------------------------------------------------------------
 
     def output(self) -> Json:
-        """The last of what it wrote, whole characters, at most as many bytes as were asked for."""
+        """The last of what it wrote, whole characters, at most as many bytes as were asked for and fit an answer."""
         self._trim()
+        self._cut(self._too_much())
         said: Json = {"output": self._text.decode(), "truncated": self._truncated}
         if self.exited.is_set():
             said["exitStatus"] = self._status
@@ -203,7 +204,23 @@ class Terminal:
             self._trim()
 
     def _trim(self) -> None:
-        extra = len(self._text) - self._limit
+        self._cut(len(self._text) - self._limit)
+
+    def _too_much(self) -> int:
+        """The bytes at the front that would make the answer too large, give or take a piece."""
+        room, end = MAX_TEXT, len(self._text)
+        if 6 * end <= room:  # an escape has six bytes
+            return 0
+        while end > 0:
+            begin = max(end - READ, 0)
+            room -= json_size(self._text[begin:end].decode("utf-8", "replace"))
+            if room < 0:
+                return end
+            end = begin
+        return 0
+
+    def _cut(self, extra: int) -> None:
+        """Drop so many bytes at the front, and what they leave of a character."""
         if extra > 0:
             while extra < len(self._text) and self._text[extra] & 0xC0 == 0x80:
                 extra += 1

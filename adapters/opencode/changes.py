@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -30,11 +31,13 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     patch: str | UnsetType = UNSET
 
 
-async def changes(folder: str, mode: Mode, context: int | None, patches: bool = False) -> list[Change]:
+async def changes(
+    folder: str, roots: Sequence[Path], mode: Mode, context: int | None, patches: bool = False
+) -> list[Change]:
     """Of the work tree against HEAD (``git``) or against where its branch began (``branch``); new files that are not
     ignored are among them. Empty where there is no git, or nothing to compare with. Raises Invalid when git gives up.
     """
-    git = await Git.open(Path(folder))
+    git = await Git.open(Path(folder), roots)
     if git is None:
         return []
     try:

@@ -5,6 +5,7 @@ what changes meanwhile is refused, not followed. Blocking work happens in thread
 """
 
 import asyncio
+import heapq
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,8 @@ def inside(folder: str, path: str, where: str) -> Path:
         return confine(os.path.join(folder, path) if path else folder, [Path(folder)])
     except Forbidden as error:
         raise Forbidden(f"{cut(path)!r} {_why(error.message)}\n  at {where}") from None
+    except OSError:  # a symlink on the way is none any more
+        raise Forbidden(f"{cut(path)!r} was changed while it was resolved\n  at {where}") from None
 
 
 def _why(message: str) -> str:
@@ -99,34 +103,52 @@ class Entry:
 def entries(folder: str, path: Path, name: str) -> list[Entry]:
     """Folders first, then files, by name. Symlinks are what they lead to, if that is inside; else left out."""
     try:
-        with os.scandir(path) as found:
-            listed = sorted(found, key=lambda one: one.name)[:FILES]
+        with _open_folder(path, cut(name)) as handle:
+            with os.scandir(handle) as found:
+                listed = sorted(found, key=lambda one: one.name)[:FILES]
+            told = [one for one in (_entry(folder, path, each) for each in listed) if one is not None]
     except FileNotFoundError:
         raise NotFound(f"Folder not found: {cut(name)}") from None
     except NotADirectoryError:
         raise Invalid(f"{cut(name)} is a file, not a folder", "Query") from None
     except OSError as error:
         raise Forbidden(f"{cut(name)} cannot be read: {(error.strerror or 'error').lower()}") from None
-    told = [one for one in (_entry(folder, each) for each in listed) if one is not None]
     return sorted(told, key=lambda one: not one.is_folder)
 
 
-def _entry(folder: str, one: "os.DirEntry[str]") -> Entry | None:
+@contextmanager
+def _open_folder(path: Path, shown: str) -> Iterator[int]:
+    """A handle of a folder whose real path is ``path``. Raises OSError, and Forbidden for one that was changed."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotADirectoryError:
+        if path.is_symlink():
+            raise Forbidden(f"{shown} was changed while it was opened") from None
+        raise
+    try:
+        _same(handle, path, shown)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _entry(folder: str, path: Path, one: "os.DirEntry[str]") -> Entry | None:
+    whole = os.path.join(path, one.name)
     try:
         one.name.encode()
         if one.is_symlink():
-            confine(one.path, [Path(folder)])
+            confine(whole, [Path(folder)])
         is_folder = one.is_dir()
         if not is_folder and not one.is_file():
             return None
     except (OSError, Forbidden, UnicodeEncodeError):
         return None
-    return Entry(one.name, os.path.relpath(one.path, folder), is_folder)
+    return Entry(one.name, os.path.relpath(whole, folder), is_folder)
 
 
-async def tree(folder: str) -> list[str]:
+async def tree(folder: str, roots: Sequence[Path]) -> list[str]:
     """All files under a folder, relative to it, in order; without the ignored ones where git can tell."""
-    git = await Git.open(Path(folder))
+    git = await Git.open(Path(folder), roots)
     if git is not None:
         try:
             return await asyncio.to_thread(_there, folder, await git.files())
@@ -136,8 +158,14 @@ async def tree(folder: str) -> list[str]:
 
 
 def _there(folder: str, listed: list[str]) -> list[str]:
-    """git still lists what was deleted."""
-    return [path for path in listed[:FILES] if os.path.lexists(os.path.join(folder, path))]
+    """git still lists what was deleted, and lists repositories in this one: they are folders."""
+    found = []
+    for path in listed[:FILES]:
+        with suppress(OSError):
+            mode = os.lstat(os.path.join(folder, path)).st_mode
+            if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+                found.append(path)
+    return found
 
 
 def _walk(folder: str) -> Iterator[str]:
@@ -147,19 +175,20 @@ def _walk(folder: str) -> Iterator[str]:
     while todo and left > 0 and time.monotonic() < until:
         current = todo.pop()
         try:
-            with os.scandir(current) as found:
+            with _open_folder(Path(current), current) as handle, os.scandir(handle) as found:
                 for one in found:
+                    whole = os.path.join(current, one.name)
                     try:
                         one.name.encode()
                     except UnicodeEncodeError:
                         continue
                     if one.is_dir(follow_symlinks=False):
                         if one.name not in SKIPPED:
-                            todo.append(one.path)
+                            todo.append(whole)
                     elif one.is_file(follow_symlinks=False) and left > 0:
                         left -= 1
-                        yield os.path.relpath(one.path, folder)
-        except OSError:
+                        yield os.path.relpath(whole, folder)
+        except (OSError, Forbidden):
             continue
 
 
@@ -179,7 +208,6 @@ def rank(word: str, paths: Sequence[str], limit: int) -> list[str]:
     wanted = word.strip().lower()
     if not wanted:
         return list(paths[:limit])
-    letters = re.compile(".*?".join(re.escape(char) for char in wanted), re.DOTALL)
     scored: list[tuple[int, int, str]] = []
     for path in paths:
         lower = path.lower()
@@ -193,23 +221,45 @@ def rank(word: str, paths: Sequence[str], limit: int) -> list[str]:
         elif wanted in lower:
             score = 3
         else:
-            found = letters.search(lower)
-            if found is None:
+            spread = _spread(wanted, lower)
+            if spread is None:
                 continue
-            score = 4 + found.end() - found.start() - len(wanted)
+            score = 4 + spread - len(wanted)
         scored.append((score, len(path), path))
-    return [path for _, _, path in sorted(scored)[:limit]]
+    return [path for _, _, path in heapq.nsmallest(limit, scored)]
+
+
+def _spread(letters: str, text: str) -> int | None:
+    """How many characters the letters take in this order, each where it comes first; None if they do not."""
+    begin = at = text.find(letters[0])
+    for letter in letters:
+        at = text.find(letter, at) + 1 if at >= 0 else 0
+        if not at:
+            return None
+    return at - begin
+
+
+async def named(folder: str, roots: Sequence[Path], word: str, kind: str | None, limit: int) -> list[str]:
+    """Files and folders that fit a word, best first, or those of one ``kind``; a folder ends with a slash."""
+    found = await tree(folder, roots)
+
+    def best() -> list[str]:
+        folders = [] if kind == "file" else folders_of(found)
+        return rank(word, folders if kind == "directory" else [*folders, *found], limit)
+
+    return await asyncio.to_thread(best)
 
 
 # --- searching in files --------------------------------------------------------------------------------------------
 
 
-async def search(folder: str, pattern: str, limit: int) -> list[dict[str, Any]]:
+async def search(folder: str, roots: Sequence[Path], pattern: str, limit: int) -> list[dict[str, Any]]:
     """Lines of text files that a regular expression matches, in a process of its own: an expression may be slow.
 
     Raises Invalid for a pattern that is none, or that takes too long or finds too much.
     """
-    job = {"folder": folder, "pattern": pattern, "limit": limit, "files": await tree(folder), "largest": LARGEST}
+    listed = await tree(folder, roots)
+    job = {"folder": folder, "pattern": pattern, "limit": limit, "files": listed, "largest": LARGEST}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-IS",

@@ -16,15 +16,26 @@ LINE = 2000  # characters of a line that are told
 PER_LINE = 100  # matches of one line
 
 
-def matches(path: str, name: str, pattern: "re.Pattern[str]", largest: int) -> Iterator[dict[str, Any]]:
+def is_inside(handle: int, root: str) -> bool:
+    """Whether what was opened is under ``root``: a folder on the way may have become a symlink meanwhile."""
+    try:
+        return os.readlink(f"/proc/self/fd/{handle}").startswith(root.rstrip("/") + "/")
+    except OSError:  # no /proc: nothing to compare
+        return True
+
+
+def matches(root: str, name: str, pattern: "re.Pattern[str]", largest: int) -> Iterator[dict[str, Any]]:
+    """Matches in one file: none in what is no regular file, no text, or too large."""
+    path = os.path.join(root, name)
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
         return
+    about = os.fstat(handle)
+    if not stat.S_ISREG(about.st_mode) or about.st_size > largest or not is_inside(handle, root):
+        os.close(handle)
+        return
     with os.fdopen(handle, "rb") as file:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > largest:
-            return
         data = file.read(largest)
     if b"\0" in data[:8192]:
         return  # no text
@@ -55,13 +66,15 @@ def search(job: dict[str, Any]) -> dict[str, Any]:
     except (re.error, OverflowError, RecursionError) as error:
         return {"error": str(error)}
     found: list[dict[str, Any]] = []
-    root = os.path.realpath(job["folder"])
+    root = job["folder"]  # a real path
     for name in job["files"]:
-        path = os.path.join(root, name)
-        folder = os.path.realpath(os.path.dirname(path))
+        try:
+            folder = os.path.realpath(os.path.dirname(os.path.join(root, name)))
+        except OSError:  # a symlink on the way is none any more
+            continue
         if folder != root and not folder.startswith(root.rstrip("/") + "/"):
             continue  # a folder on the way is a symlink that leads out
-        for one in matches(path, name, pattern, job["largest"]):
+        for one in matches(root, name, pattern, job["largest"]):
             found.append(one)
             if len(found) >= job["limit"]:
                 return {"found": found}

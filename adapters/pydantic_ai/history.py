@@ -1,5 +1,6 @@
 """A session's message history on disk: one file a session, replaced whole and atomically."""
 
+import json
 import os
 import re
 import threading
@@ -42,7 +43,11 @@ class History:
 
     def save(self, messages: Sequence[wire.ModelMessage], ticket: int) -> None:
         """Raises OSError; then the file is what it was."""
-        data = wire.ModelMessagesTypeAdapter.dump_json(list(messages))
+        try:
+            data = wire.ModelMessagesTypeAdapter.dump_json(list(messages))
+        except ValueError:  # half of a surrogate pair, from a model or a file's name: it becomes "?"
+            plain = wire.ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
+            data = json.dumps(plain, ensure_ascii=False).encode("utf-8", "replace")
         temporary = self.path.with_suffix(".json.new")
         with self._lock:
             if ticket < self._written:

@@ -145,7 +145,7 @@ class NativeSession:
             messages = turn.outcome_messages()
             try:
                 self._file.save(messages, self._file.ticket())
-            except OSError as error:
+            except (OSError, ValueError) as error:
                 _log.error("conversation not stored", session=self.own_id, error=str(error))
         self.dead = True
         if turn is not None and turn.task is not None:
@@ -184,7 +184,7 @@ class NativeSession:
         try:
             saving = self._blocking.submit(self._file.save, list(messages), self._file.ticket())
             await asyncio.wrap_future(saving)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             _log.error("conversation not stored", session=self.own_id, error=str(error))
 
     async def _ask(self, ask: inputs.AgentAsk) -> Answered:

@@ -304,9 +304,10 @@ def tool(d: Draft, node: Node, fact: AgentTool, asked: bool = False) -> ToolCall
 
 
 def _says(before: Json, now: Json) -> bool:
-    """Whether an input was told already: the same, or the same with more details."""
-    if isinstance(before, dict) and before and isinstance(now, dict):
-        return all(now.get(key) == value for key, value in before.items())
+    """Whether an input was told already: the same, or the same in more or less detail."""
+    if isinstance(before, dict) and before and isinstance(now, dict) and now:
+        few, many = sorted((before, now), key=len)
+        return all(key in many and many[key] == value for key, value in few.items())
     return bool(before == now)
 
 
@@ -348,7 +349,9 @@ def ruled(d: Draft, node: Node, fact: AgentAsk, call: ToolCall) -> bool:
     rule = rules.get(call.kind) or rules.get("*", "ask")
     kinds = {option.kind: option for option in reversed(fact.options)}
     option = kinds.get({"allow": "allow_once", "deny": "reject_once"}.get(rule, ""))
-    if rule == "ask" or (rule == "allow" and option is None):
+    # an id of two options: the agent may take it as the other
+    unclear = option is not None and [o.id for o in fact.options].count(option.id) > 1
+    if rule == "ask" or (rule == "allow" and option is None) or unclear:
         return False
     outcome: Answered = Selected(option.id) if option is not None else Cancelled("policy")
     d.emit(node, ev.ToolUpdated(msgspec.structs.replace(call, rule=rule), False))

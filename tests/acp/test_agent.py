@@ -423,7 +423,7 @@ async def test_blocks_that_the_agent_does_not_take(tmp_path: Path) -> None:
 async def test_probe(tmp_path: Path) -> None:
     found = await probe(demo_config(tmp_path, "--steer"))
     assert found["name"] == "Trunkline demo agent" and found["protocol"] == "ACP v1"
-    assert found["can"] == ["load", "resume", "close", "image", "embedded context", "steer"]
+    assert found["can"] == ["load", "resume", "close", "fork", "image", "embedded context", "steer"]
     with pytest.raises(AgentTimeout):
         await probe(demo_config(tmp_path, "--mute", start_timeout=0.3))
     broken = AgentConfig(name="x", command=[sys.executable, "-c", "import sys; sys.exit('no key')"])

@@ -386,4 +386,5 @@ async def test_another_version_is_a_clear_error(tmp_path: Path, version: Any) ->
 async def test_probe(tmp_path: Path) -> None:
     found = await probe(demo_config(tmp_path, "--steer", protocol=2))
     assert found["protocol"] == "ACP v2" and found["name"] == "Trunkline demo agent"
-    assert found["can"] == [*("load", "resume", "close", "image", "embedded context", "steer", "mcp http", "mcp stdio")]
+    can = ("load", "resume", "close", "fork", "image", "embedded context", "steer", "mcp http", "mcp stdio")
+    assert found["can"] == [*can]

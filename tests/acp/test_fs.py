@@ -1,9 +1,12 @@
 """Files for agents: ``adapters/acp/fs`` by itself, and as an agent asks for them (``off``, ``gateway``)."""
 
+import asyncio
 import json
 import os
+import signal
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from adapters.acp import fs
+from adapters.acp import fs, process
 from adapters.acp.agent import AcpAgents
 from adapters.acp.owner import CallFailed
 from gateway.agents import AgentConfig
@@ -116,6 +119,34 @@ def test_too_large(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(root / "a", root, line=2, limit=2) == "y\ny\n"
     (root / "b").write_bytes(b"\n" * ((4 << 20) + 1))
     assert "4 MiB" in refused(-32602, read, root / "b", root, line=1, limit=1).error.message
+
+
+def test_lines_of_any_length(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever piece of the file a line begins and ends in."""
+    monkeypatch.setattr(fs, "_CHUNK", 4)
+    for text in ("\n\n\n\n\n\n\n\n\n\n", "a\nbcdefgh\n\n\nijk\nlmnop", "abc\ndef\nghi\n"):
+        (root / "a").write_text(text)
+        lines = text.splitlines(keepends=True)
+        for line in range(1, len(lines) + 3):
+            for limit in range(len(lines) + 3):
+                assert read(root / "a", root, line=line, limit=limit) == "".join(lines[line - 1 :][:limit])
+
+
+def test_a_line_far_down(root: Path) -> None:
+    (root / "a").write_bytes(b"\n" * (63 << 20))
+    began = time.thread_time()
+    assert read(root / "a", root, line=(63 << 20) - 1, limit=5) == "\n\n"
+    assert read(root / "a", root, line=70_000_000, limit=1) == ""
+    assert time.thread_time() - began < 4
+
+
+def test_escapes_count(root: Path) -> None:
+    """Three MiB of NULs are 18 MiB of JSON."""
+    (root / "a").write_bytes(b"\0" * (3 << 20) + b"\nend")
+    failed = refused(-32602, read, root / "a", root)
+    assert "16 MiB as JSON" in failed.error.message and "line and limit" in failed.error.message
+    assert failed.error.data["reason"] == "too_large"
+    assert read(root / "a", root, line=2) == "end"
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -311,6 +342,39 @@ async def test_files_are_written_in_the_order_of_the_requests(root: Path) -> Non
     async with asker(root, fs="gateway") as d:
         assert await told(d, *steps) == [{}] * 30
     assert (root / "a").read_text() == "29"
+
+
+async def test_answers_wait_for_an_agent_that_is_slow_to_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks for eight files at once: together they are more than what may be unwritten."""
+    monkeypatch.setattr(process, "MAX_UNWRITTEN", 1 << 20)
+    monkeypatch.setattr(process, "ROOM", 1 << 18)
+    (root / "a").write_bytes(b"x" * 300_000)
+    steps: list[Json] = [{"start": str(i), **ask("fs/read_text_file", path=str(root / "a"))} for i in range(8)]
+    steps += [{"answer": str(i)} for i in range(8)]
+    once, reads = fs.read, 0
+    async with asker(root, fs="gateway") as d:
+
+        def read(*args: Any) -> str:
+            nonlocal reads
+            reads += 1
+            if reads == 1:
+                while len(d.port._duties._running) < 8:
+                    time.sleep(0.01)
+                os.kill(d.pid, signal.SIGSTOP)
+            return once(*args)
+
+        monkeypatch.setattr(fs, "read", read)
+        turn = asyncio.get_running_loop().create_task(told(d, *steps))
+        connection = d.port._connection
+        assert connection and isinstance(connection.process, process.Process)
+        async with asyncio.timeout(20):
+            while reads < 3:  # the third one is held
+                assert connection.process.alive
+                await asyncio.sleep(0.01)
+        assert not connection.process._room.is_set()
+        monkeypatch.setattr(fs, "read", once)
+        os.kill(d.pid, signal.SIGCONT)
+        assert await turn == [{"content": "x" * 300_000}] * 8
 
 
 async def test_version_2_has_no_files(root: Path) -> None:

@@ -122,6 +122,31 @@ async def test_an_agent_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> N
         assert await c.end() == "was ended by signal 9 (does not read its input)"
 
 
+async def test_room_for_large_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each that waited looks again; a child that is gone holds nobody."""
+    monkeypatch.setattr(process, "ROOM", 1024 * 1024)
+    large = b"x" * 2 * 1024 * 1024
+    most = 0
+
+    async def answer(c: Child) -> None:
+        nonlocal most
+        await c.process.room()
+        c.process.write(large)
+        most = max(most, len(c.process._unwritten))
+
+    async with child(*python("import sys; sys.stdin.read(1); print('begun', flush=True); sys.stdin.read()")) as c:
+        await asyncio.gather(*(answer(c) for _ in range(20)))
+        assert 1024 * 1024 < most <= 3 * 1024 * 1024
+    async with child("sleep", "1000") as c:
+        c.process.write(large)
+        waiting = asyncio.get_running_loop().create_task(c.process.room())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        c.process.kill("the end")
+        async with asyncio.timeout(10):
+            await waiting
+
+
 async def test_pause_and_resume() -> None:
     async with child(*python("import os\nwhile True: os.write(1, b'x' * 65536)")) as c:
         await c.until(lambda: c.data)

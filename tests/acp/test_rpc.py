@@ -207,3 +207,31 @@ def test_ids_are_equal_however_they_are_written() -> None:
 def test_errors_of_any_shape(error: Any, expected: rpc.RpcError) -> None:
     (message,) = peer().feed(json.dumps({"id": 0, "error": error}).encode() + b"\n")
     assert message.error == expected
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        (rb"half \ud83d", "half ?"),
+        (rb"\ude00 rest", "? rest"),
+        (rb"\ud83d\ude00 whole", "\U0001f600 whole"),
+        (rb"\ud83d\ud83d\ude00", "?\U0001f600"),
+        (rb"a \\ud83d in words", r"a \ud83d in words"),
+    ],
+)
+def test_half_of_a_surrogate_pair_costs_no_message(text: bytes, told: str) -> None:
+    """JavaScript writes one wherever it cuts a string inside an emoji."""
+    peer: rpc.Peer[str] = rpc.Peer(fast=wire.plain)
+    chunk = b'{"sessionUpdate":"agent_message_chunk","messageId":"m","content":{"type":"text","text":"%b"}}' % text
+    line = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":%b}}\n' % chunk
+    [message] = peer.feed(line)
+    if isinstance(message, rpc.Notification):
+        assert json.loads(bytes(message.params))["update"]["content"]["text"] == told
+    else:
+        assert message.params.update.content.text == told
+    number, _ = peer.request("session/prompt", {}, "call")
+    [answer] = peer.feed(b'{"jsonrpc":"2.0","id":%d,"result":{"_meta":{"t":"%b"}}}\n' % (number, text))
+    assert isinstance(answer, rpc.Response) and json.loads(bytes(answer.result or b""))["_meta"]["t"] == told
+    wish = b'"method":"session/request_permission","params":{"title":"%b"}' % text
+    [ask] = peer.feed(b'{"jsonrpc":"2.0","id":9,%b}\n' % wish)
+    assert isinstance(ask, rpc.Request) and json.loads(bytes(ask.params or b""))["title"] == told

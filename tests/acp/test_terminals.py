@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from adapters.acp import reaper, terminals
+from adapters.acp.fs import json_size
 from adapters.acp.owner import CallFailed
 from adapters.acp.terminals import Create, Terminals, Variable
 from gateway.core.errors import Forbidden
@@ -166,6 +167,17 @@ async def test_cut_at_the_front_between_characters(tmp_path: Path, limit: int) -
     assert said["truncated"] is (limit < 11)
     longest = next(text[i:] for i in range(len(text) + 1) if len(text[i:].encode()) <= limit)
     assert said["output"] == longest
+
+
+async def test_cut_to_what_fits_an_answer(tmp_path: Path) -> None:
+    """Eight MiB of NULs are 48 MiB of JSON."""
+    async with of(tmp_path) as held:
+        script = "import os; left = 8 << 20\nwhile left: left -= os.write(1, b'\\0' * min(left, 65536))\nprint('end')"
+        number = await python(held, script, output_byte_limit=8 << 20)
+        await ended(held, number)
+        said = await output(held, number, "end\n")
+        assert held.get(number).output()["truncated"]
+        assert 15 << 20 < json_size(said) <= 16 << 20 and said.endswith("\0end\n")
 
 
 async def test_a_character_that_comes_in_two_pieces_and_bytes_that_are_none(tmp_path: Path) -> None:

@@ -128,3 +128,11 @@ def test_it_is_told_again_after_a_restart() -> None:
     p.put(asks()).put(ended(p, "O1"))
     p.restart()
     assert p.transcript.tool("c1").rule == "deny"
+
+
+@pytest.mark.parametrize(
+    "rule, kinds", [("allow", ("allow_always", "allow_once")), ("deny", ("reject_once", "allow_always"))]
+)
+def test_an_option_that_says_two_things_goes_to_people(rule: str, kinds: tuple[str, str]) -> None:
+    options = tuple(Option("x", kind, kind) for kind in kinds)
+    play(edit=rule).put(asks(options=options)).has("request R1 permission tool=c1")

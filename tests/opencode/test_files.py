@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from adapters.opencode import changes, files
+from adapters.opencode.git import Git, talk
 from gateway.core.errors import Forbidden
 from tests.fake_port import Farm
 from tests.opencode.support import Gateway, gateway
@@ -136,6 +138,12 @@ async def test_a_folder_that_becomes_a_link_is_not_followed(tmp_path: Path) -> N
     (tmp_path / "in" / "sub").symlink_to(tmp_path / "out")
     with pytest.raises(Forbidden, match="changed"):
         files.read(real)
+    folder = files.inside(str(tmp_path / "in"), "", "x") / "sub"
+    with pytest.raises(Forbidden, match="changed"):
+        files.entries(str(tmp_path / "in"), folder, "sub")
+    (tmp_path / "out" / "below").mkdir()
+    with pytest.raises(Forbidden, match="changed"):
+        files.entries(str(tmp_path / "in"), folder / "below", "below")
 
 
 # --- git -----------------------------------------------------------------------------------------------------------
@@ -226,6 +234,146 @@ async def test_a_repository_runs_no_programs_and_takes_no_locks(tmp_path: Path) 
             assert (await one.http.get(path)).status_code == 200
         assert len(await ask(one, "/vcs/status")) == 4
         assert not mark.exists() and (folder / ".git" / "index").read_bytes() == before
+
+
+# names of filters in the form of git's configuration, and what .gitattributes calls them
+HOSTILE = {
+    "equals": (b"q=r", b"q=r"),
+    "not UTF-8": (b"\xff", b"\xff"),
+    "a command in our own option": (b"q.clean=touch MARK; cat #", b"q"),
+    "line break and quote": (b'a\\"b c', b"e"),
+}
+
+
+@pytest.mark.parametrize("kind", ["clean", "process"])
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_filter_is_not_run_whatever_its_name_is(tmp_path: Path, name: str, kind: str) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        folder, mark = one.workspace, tmp_path / "ran"
+        fill(folder)
+        written, used = (part.replace(b"MARK", str(mark).encode()) for part in HOSTILE[name])
+        program = f"touch {mark}; cat".encode()
+        with (folder / ".git" / "config").open("ab") as config:
+            config.write(b'[filter "%s"]\n\t%s = "%s"\n' % (written, kind.encode(), program))
+            config.write(b'[filter "e"]\n\tclean = "%s"\n' % program)
+        (folder / ".gitattributes").write_bytes(b"* filter=" + used + b"\n")
+        for path in ("/vcs", "/vcs/status", "/vcs/diff?mode=git", "/vcs/diff/raw", "/file?path=", "/find/file?query="):
+            assert (await one.http.get(path)).status_code == 200
+            assert not mark.exists(), path
+        assert ("a.py", "modified") in [(c["file"], c["status"]) for c in await ask(one, "/vcs/status")]
+
+
+async def test_too_many_filters_are_refused(tmp_path: Path) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        fill(one.workspace)
+        mark = tmp_path / "ran"
+        many = "".join(f'[filter "f{n}"]\n\tclean = touch {mark}\n' for n in range(5000))
+        with (one.workspace / ".git" / "config").open("a") as config:
+            config.write(many)
+        write(one.workspace, _dot_gitattributes="* filter=f7\n")
+        for path in ("/vcs/status", "/vcs/diff?mode=git", "/file/status"):
+            answer = await one.http.get(path)
+            assert answer.status_code == 400 and "5000 filters" in answer.json()["data"]["message"], answer.text
+        assert await ask(one, "/vcs") == {"branch": "main", "default_branch": "main"}
+        assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("made", "said"), [("link", "cannot be read"), ("pipe", "no regular file"), ("huge", "larger")]
+)
+async def test_an_index_that_is_no_index_is_not_copied(tmp_path: Path, made: str, said: str) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        fill(one.workspace)
+        index = one.workspace / ".git" / "index"
+        index.unlink()
+        if made == "link":
+            index.symlink_to("/dev/zero")
+        elif made == "pipe":
+            os.mkfifo(index)
+        else:
+            index.write_bytes(b"x")
+            os.truncate(index, (256 << 20) + 1)
+        async with asyncio.timeout(20):
+            error = await ask(one, "/vcs/status", 400)
+        assert said in error["data"]["message"] and "index" in error["data"]["message"]
+
+
+@pytest.mark.parametrize("how", ["file", "link", "alternates", "alternates of alternates", "objects", "pack"])
+async def test_a_repository_that_leads_out_of_the_workspace_is_none(tmp_path: Path, how: str) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        fill(outside)
+        folder = one.workspace / "in"
+        folder.mkdir()
+        write(folder, a="1\n")
+        store = outside / ".git" / "objects"
+        if how == "file":
+            (folder / ".git").write_text(f"gitdir: {outside / '.git'}\n")
+        elif how == "link":
+            (folder / ".git").symlink_to(outside / ".git")
+        else:
+            git(folder, "init", "-q")
+            own = folder / ".git" / "objects"
+            if how == "alternates":
+                (own / "info" / "alternates").write_text(os.path.relpath(store, own) + "\n")
+            elif how == "alternates of alternates":
+                (one.workspace / "second" / "info").mkdir(parents=True)
+                (own / "info" / "alternates").write_text(f"# none\n{one.workspace / 'second'}\n")
+                (one.workspace / "second" / "info" / "alternates").write_text(f"{store}\n")
+            elif how == "objects":
+                own.rename(folder / "old")
+                own.symlink_to(store)
+            else:
+                git(outside, "gc", "-q")
+                for pack in (store / "pack").iterdir():
+                    (own / "pack" / pack.name).symlink_to(pack)
+            head = git(outside, "rev-parse", "HEAD")
+            (folder / ".git" / "refs" / "heads" / "main").write_text(head)
+            assert "first" in git(folder, "log")  # git itself follows
+        where = str(folder)
+        assert await ask(one, "/vcs", directory=where) == {}
+        assert await ask(one, "/vcs/diff", directory=where, mode="git") == []
+        assert "a" in await ask(one, "/find/file", directory=where, query="a")
+        assert "a" in [node["name"] for node in await ask(one, "/file", directory=where, path="")]
+
+
+async def test_a_linked_work_tree_inside_of_the_workspace_is_one(tmp_path: Path) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        (one.workspace / "main").mkdir()
+        fill(one.workspace / "main")
+        git(one.workspace / "main", "worktree", "add", "-q", "../topic")
+        where = str(one.workspace / "topic")
+        write(one.workspace / "topic", a_dot_py="changed\n")
+        assert (await ask(one, "/vcs", directory=where))["branch"] == "topic"
+        assert [c["file"] for c in await ask(one, "/vcs/status", directory=where)] == ["a.py"]
+        topic, main = one.workspace / "topic", one.workspace / "main"
+        assert await Git.open(topic, [topic]) is None  # its history is elsewhere
+        assert await Git.open(topic, [topic, main]) is not None
+
+
+def test_a_git_that_ends_at_once_is_no_error() -> None:
+    """Before all was written to it; the gateway's loop is uvloop's, which says it in its own way."""
+
+    async def told() -> bytes:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec("true", stdin=pipe, stdout=pipe)
+        await process.wait()
+        return await talk(process, b"x" * 100_000, 10)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(told()) == b""
+
+
+async def test_a_slow_git_does_not_hold_up_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.opencode.routes.file.IGNORED_SECONDS", 0.2)
+    async with gateway(tmp_path, Farm()) as one:
+        fill(one.workspace)
+        (one.workspace / ".git" / "config").unlink()
+        os.mkfifo(one.workspace / ".git" / "config")  # git waits for a writer
+        async with asyncio.timeout(8):
+            listed = await ask(one, "/file", path="")
+        assert {(node["name"], node["ignored"]) for node in listed} >= {("a.py", False), ("x.log", False)}
 
 
 async def test_a_git_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

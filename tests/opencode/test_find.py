@@ -1,11 +1,12 @@
 """Finding: names, lines by an expression."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
-from adapters.opencode import files
+from adapters.opencode import files, search_process
 from tests.fake_port import Farm
 from tests.opencode.support import gateway
 from tests.opencode.test_files import ask, fill, git, write
@@ -65,6 +66,58 @@ async def test_nothing_of_outside_is_found(tmp_path: Path) -> None:
             assert await ask(one, "/find", pattern="secret") == []
             assert not any("secret" in path for path in await ask(one, "/find/file", query="secret"))
             git(one.workspace, "init", "-q")
+
+
+@pytest.mark.parametrize("path", ["/find/file", "/api/fs/find"])
+async def test_letters_in_order_take_no_time(tmp_path: Path, path: str) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        write(one.workspace, **{"a" * 200: ""})
+        async with asyncio.timeout(20):
+            found = await ask(one, path, query="a" * 100 + "!")
+        assert (found["data"] if path.startswith("/api") else found) == []
+
+
+def test_letters_in_order_are_nearer_where_they_take_fewer_characters() -> None:
+    assert files.rank("abc", ["a-b-c", "a--b--c", "xaxbxc", "acb", "ab"], 10) == ["a-b-c", "xaxbxc", "a--b--c"]
+    assert files.rank("aa", ["a-b", "a-a"], 10) == ["a-a"]
+
+
+@pytest.mark.parametrize("added", [False, True])
+async def test_a_repository_in_the_repository_is_no_file(tmp_path: Path, added: bool) -> None:
+    async with gateway(tmp_path, Farm()) as one:
+        fill(one.workspace)
+        (one.workspace / "nested").mkdir()
+        write(one.workspace / "nested", b="needle\n")
+        git(one.workspace / "nested", "init", "-q")
+        git(one.workspace / "nested", "add", "b")
+        git(one.workspace / "nested", "commit", "-qm", "first")
+        if added:
+            git(one.workspace, "add", "nested")
+        write(one.workspace, z_dot_txt="needle\n")
+        assert [f["path"]["text"] for f in await ask(one, "/find", pattern="needle")] == ["z.txt"]
+        assert await ask(one, "/find/file", query="nested") == []
+
+
+def test_a_search_skips_what_is_no_file_and_what_leads_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, out = tmp_path / "in", tmp_path / "out"
+    write(root, a="needle\n", folder__b="")
+    write(out, c="needle\n")
+    (root / "up").symlink_to(out)
+    os.mkfifo(root / "pipe")
+    job = {"folder": str(root), "pattern": "needle", "limit": 9, "largest": 99}
+    job["files"] = ["folder", "folder/", "pipe", "gone", "up/c", "a"]
+    assert [one["path"]["text"] for one in search_process.search(job)["found"]] == ["a"]
+    # the folder becomes a symlink after it was looked at
+    monkeypatch.setattr(os.path, "realpath", lambda path: str(path))
+    assert [one["path"]["text"] for one in search_process.search(job)["found"]] == ["a"]
+
+    def changing(path: str) -> str:
+        if path.endswith("up"):
+            raise OSError("no symlink any more")
+        return path
+
+    monkeypatch.setattr(os.path, "realpath", changing)
+    assert [one["path"]["text"] for one in search_process.search(job)["found"]] == ["a"]
 
 
 async def test_a_pattern_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

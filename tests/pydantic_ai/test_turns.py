@@ -379,3 +379,13 @@ async def test_the_prompt_is_remembered_when_the_run_never_began(
         await w.begin("two")
         assert machine.seen[-1] == ["one", "two"]
         await w.finish()
+
+
+async def test_half_of_a_surrogate_pair_ends_no_conversation(tmp_path: Path) -> None:
+    """A model's text that is cut inside an emoji is told, stored, and gone on with."""
+    async with world(tmp_path, Given(streams("cut \ud83d"))) as w:
+        for _ in range(2):
+            settled = await turn(w)
+            assert settled.outcome == "end_turn"
+        [first, _] = await steps(w)
+        assert [part.text for part in first.parts] == ["cut ?"]

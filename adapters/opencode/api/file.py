@@ -38,10 +38,7 @@ def routes(v2: V2) -> None:
         if kind is not None and kind not in KINDS:
             raise Invalid(f'Expected "file" | "directory", got "{cut(kind)}"\n  at ["type"]', "Query")
         limit = number(request, "limit", FOUND, low=1, high=MOST)
-        found = await files.tree(folder(request))
-        folders = [] if kind == "file" else files.folders_of(found)
-        paths = folders if kind == "directory" else [*folders, *found]
-        ranked = files.rank(query["query"], paths, limit)
+        ranked = await files.named(folder(request), v2.api.roots, query["query"], kind, limit)
         return v2.located(request, [entry(path, path.endswith("/")) for path in ranked])
 
     @router.get("/api/fs/read/{path:path}", response_model=None)
@@ -53,7 +50,6 @@ def routes(v2: V2) -> None:
         # what a workspace holds is not to run as a page of this origin
         safe = {"Content-Security-Policy": "sandbox", "X-Content-Type-Options": "nosniff"}
         return Response(content, media_type=mime, headers=safe)
-
 
 
 def entry(path: str, is_folder: bool) -> dict[str, str]:

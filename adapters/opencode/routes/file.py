@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import mimetypes
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from adapters.opencode.git import Git, GitError
 from adapters.opencode.routes.api import Api, query
 
 AT_PATH = '["path"]'
+IGNORED_SECONDS = 2.0  # for git to say what is ignored
 
 
 class Where(msgspec.Struct, frozen=True):
@@ -33,12 +35,11 @@ def routes(api: Api) -> None:
         path = files.inside(folder, asked.path, AT_PATH)
         found = await asyncio.to_thread(files.entries, folder, path, asked.path)
         ignored: set[str] = set()
-        git = await Git.open(path)
-        if git is not None:
-            try:
-                ignored = await git.ignored([one.name for one in found if one.name != ".git"])
-            except GitError:
-                pass
+        with suppress(GitError, TimeoutError):  # the list is what was asked for
+            async with asyncio.timeout(IGNORED_SECONDS):
+                git = await Git.open(path, api.roots)
+                if git is not None:
+                    ignored = await git.ignored([one.name for one in found if one.name != ".git"])
         return json([_node(one, folder, one.name in ignored) for one in found])
 
     @router.get("/file/content", response_model=None)
@@ -52,9 +53,8 @@ def routes(api: Api) -> None:
     @router.get("/file/status", response_model=None)
     async def status(request: Request) -> Response:
         """What differs from the last commit; empty where there is no git."""
-        found = await changes(api.folder(request), "git", None)
+        found = await changes(api.folder(request), api.roots, "git", None)
         return json([{"path": c.file, "added": c.additions, "removed": c.deletions, "status": c.status} for c in found])
-
 
 
 def _node(one: files.Entry, folder: str, ignored: bool) -> dict[str, Any]:

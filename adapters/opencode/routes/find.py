@@ -39,18 +39,14 @@ def routes(api: Api) -> None:
     async def text(request: Request) -> Response:
         """The first lines that a regular expression (Python's) matches, in files that are not ignored."""
         asked = query(request, Text)
-        return json(await files.search(api.folder(request), asked.pattern, LINES))
+        return json(await files.search(api.folder(request), api.roots, asked.pattern, LINES))
 
     @router.get("/find/file", response_model=None)
     async def names(request: Request) -> Response:
         """Files and folders by name, best first; a folder ends with a slash."""
         asked = query(request, Name)
-        found = await files.tree(api.folder(request))
-        folders = (
-            [] if asked.type == "file" or (asked.type is None and asked.dirs is False) else files.folders_of(found)
-        )
-        paths = folders if asked.type == "directory" else [*folders, *found]
-        return json(files.rank(asked.query, paths, asked.limit))
+        kind = asked.type or ("file" if asked.dirs is False else None)
+        return json(await files.named(api.folder(request), api.roots, asked.query, kind, asked.limit))
 
     @router.get("/find/symbol", response_model=None)
     async def symbols(request: Request) -> Response:
