@@ -251,18 +251,22 @@ class Terminal:
         for timer in self._timers:
             timer.cancel()
         reaper.kill_group(self.pid)
-        swept: asyncio.Future[None] = self._loop.create_future()
+        swept: asyncio.Future[list[tuple[int, int]]] = self._loop.create_future()
 
-        def told() -> None:
+        def told(victims: list[tuple[int, int]]) -> None:
             if not swept.done():
-                swept.set_result(None)
+                swept.set_result(victims)
 
-        def done(_: object) -> None:
+        def done(victims: list[tuple[int, int]]) -> None:
             with suppress(RuntimeError):  # the loop is closed: nobody is interested
-                self._loop.call_soon_threadsafe(told)
+                self._loop.call_soon_threadsafe(told, victims)
 
         reaper.sweeper.kill(self._kin, signal.SIGKILL, done)
-        await swept
+        victims = await swept
+        for _ in range(100):
+            if not any(reaper.alive(*victim) for victim in victims):
+                break
+            await asyncio.sleep(0.01)  # killed, and still being taken apart by the kernel
         with suppress(TimeoutError):  # one that the kernel does not let go is left to it
             async with asyncio.timeout(END):
                 await self.exited.wait()
