@@ -82,7 +82,8 @@ async def test_a_cut_stream_goes_on_where_it_was(tmp_path: Path) -> None:
         d.port.perform(effects.AnswerAgent(ask.agent_ref, Selected("once")))
         await d.sink.one(inputs.PromptEnded, offer_id=offer, outcome="end_turn")
         assert d.sink.text() == streamed(400) + "end"
-        assert sum(line.startswith("GET") for line in proxy.requests) >= 2 * 5
+        # two streams, cut four times; one that was about to be opened again needs no more than that
+        assert sum(line.startswith("GET") for line in proxy.requests) >= 2 + 4
         assert not d.sink.of(inputs.AgentGone)
 
 
