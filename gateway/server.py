@@ -1,6 +1,7 @@
 """Serves the application on one socket until a signal: uvicorn on uvloop, ready when it says so."""
 
 import asyncio
+import gc
 import signal
 import socket
 import sys
@@ -110,6 +111,8 @@ async def _serve(settings: Settings, sock: socket.socket) -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays nohup
             loop.add_signal_handler(number, server.ask_to_stop, number)
     async with app.router.lifespan_context(app):
+        # All that is there now stays: looked through at every full collection, it stopped all streams for 0.2 s.
+        gc.freeze()
         await server.serve(sockets=[sock])
 
 
