@@ -11,7 +11,6 @@ import fcntl
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -97,7 +96,7 @@ class Process:
             os.set_blocking(fd, False)
         self._loop.add_reader(self._errors, self._read_errors)
         self.resume()
-        self._watch()
+        reaper.Watch(self.pid, self._leader_ended)
 
     def __repr__(self) -> str:
         state = "dead" if self._told else "paused" if self._paused else "running"
@@ -228,36 +227,13 @@ class Process:
                 else:
                     reaper.sweeper.kill(self._kin, sig, lambda _: None)
         await self.exited.wait()
-        for _ in range(100):
-            if not any(reaper.alive(*victim) for victim in self._victims):
-                return
-            await asyncio.sleep(0.01)  # killed, and still being taken apart by the kernel
-
-    def _watch(self) -> None:
-        """Call ``_leader_ended`` when the leader exits."""
-        try:
-            self._pidfd = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):
-            self._pidfd = -1
-            threading.Thread(target=self._wait_in_thread, daemon=True).start()
-        else:
-            self._loop.add_reader(self._pidfd, self._leader_ended)
-
-    def _wait_in_thread(self) -> None:
-        with suppress(OSError):
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        with suppress(RuntimeError):  # the loop is closed: nobody is interested
-            self._loop.call_soon_threadsafe(self._leader_ended)
+        await reaper.gone(self._victims)
 
     def _leader_ended(self) -> None:
         """Its end is told first; who else belongs to it is looked for after that, elsewhere."""
         if self._ended:
             return
         self._ended = True
-        if self._pidfd >= 0:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
         reaper.kill_group(self.pid)
         self._drain()
         ended = _how_it_ended(self.pid)

@@ -9,6 +9,7 @@ The limits: a descendant that left the session and also cleared its environment,
 (another user's, one that is not dumpable), is not found. Where there is no ``/proc`` only the process group is known.
 """
 
+import asyncio
 import os
 import re
 import secrets
@@ -188,6 +189,40 @@ def _boot() -> str:
         return f"{(PROC / 'sys/kernel/random/boot_id').read_text().strip()}/{os.readlink(PROC / 'self/ns/pid')}"
     except OSError:
         return ""
+
+
+class Watch:
+    """Calls ``ended`` in the event loop when the process ``pid`` exits; it stays a zombie until somebody reaps it."""
+
+    def __init__(self, pid: int, ended: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pid, self._ended = pid, ended
+        try:
+            self._fd = os.pidfd_open(pid)
+        except (AttributeError, OSError):
+            self._fd = -1
+            threading.Thread(target=self._wait, daemon=True).start()
+        else:
+            self._loop.add_reader(self._fd, self._exited)
+
+    def _wait(self) -> None:
+        with suppress(OSError):
+            os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
+        with suppress(RuntimeError):  # the loop is closed: nobody is interested
+            self._loop.call_soon_threadsafe(self._ended)
+
+    def _exited(self) -> None:
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)
+        self._ended()
+
+
+async def gone(victims: Sequence[tuple[int, int]]) -> None:
+    """Wait, a second at most, until the killed are gone: the kernel takes them apart after the signal."""
+    for _ in range(100):
+        if not any(alive(*victim) for victim in victims):
+            return
+        await asyncio.sleep(0.01)
 
 
 def record(run_dir: Path, pid: int, name: str, mark: str = "") -> Path | None:

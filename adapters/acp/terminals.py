@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import signal
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -157,7 +156,7 @@ class Terminal:
         self._record = reaper.record(run_dir, self.pid, f"terminal of {name}", mark) if run_dir else None
         os.set_blocking(self._out, False)
         self._listen()
-        self._watch()
+        reaper.Watch(self.pid, self._ended)
 
     def __repr__(self) -> str:
         return f"<Terminal {self.pid} {self._status or 'running'}>"
@@ -263,10 +262,7 @@ class Terminal:
 
         reaper.sweeper.kill(self._kin, signal.SIGKILL, done)
         victims = await swept
-        for _ in range(100):
-            if not any(reaper.alive(*victim) for victim in victims):
-                break
-            await asyncio.sleep(0.01)  # killed, and still being taken apart by the kernel
+        await reaper.gone(victims)
         with suppress(TimeoutError):  # one that the kernel does not let go is left to it
             async with asyncio.timeout(END):
                 await self.exited.wait()
@@ -275,27 +271,8 @@ class Terminal:
         if self._record is not None:
             self._record.unlink(missing_ok=True)
 
-    def _watch(self) -> None:
-        """Call ``_ended`` when the command has ended, whoever it started may go on."""
-        try:
-            self._pidfd = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):
-            self._pidfd = -1
-            threading.Thread(target=self._wait_in_thread, daemon=True).start()
-        else:
-            self._loop.add_reader(self._pidfd, self._ended)
-
-    def _wait_in_thread(self) -> None:
-        with suppress(OSError):
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        with suppress(RuntimeError):  # the loop is closed: nobody is interested
-            self._loop.call_soon_threadsafe(self._ended)
-
     def _ended(self) -> None:
-        if self._pidfd >= 0:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
+        """The command has ended; whoever it started may go on."""
         left = PIPE  # what it said before its end is read before its end is told
         while self._out >= 0 and left > 0:
             try:

@@ -83,7 +83,9 @@ class Translator:
                 failed = [Event("session.error", {"sessionID": sid, "error": error})] if error else []
                 changes = self.messages.changes(sid, event.turn_id)
                 diff = [Event("session.diff", {"sessionID": sid, "diff": changes})] if changes else []
-                return [*failed, *diff, status(sid, "idle"), Event("session.idle", {"sessionID": sid})]
+                # Between two turns it is not idle: clients that wait for their own answer would leave.
+                rest = [] if event.more else [status(sid, "idle"), Event("session.idle", {"sessionID": sid})]
+                return [*failed, *diff, *rest]
             case ev.AgentStateChanged(state="starting"):
                 return [status(sid, "busy")]  # a message waits for it
             case ev.AgentStateChanged(state="ready", idle=True):

@@ -65,6 +65,8 @@ class TranslatorV2:
                 return [Told("todo.updated", {"sessionID": sid, "todos": todos(event.entries)})]
             case ev.TurnStarted() | ev.AgentStateChanged(state="starting"):
                 return [Told("session.status", {"sessionID": sid, "status": {"type": "busy"}})]
+            case ev.TurnEnded(more=True):
+                return []
             case ev.TurnEnded() | ev.AgentStateChanged(state="ready", idle=True):
                 return self._idle(sid)
             case ev.AgentStateChanged(state="absent", before="starting"):

@@ -171,10 +171,13 @@ class TurnCancelling(Base, frozen=True, tag="turn.cancelling"):
 
 
 class TurnEnded(Base, frozen=True, tag="turn.ended"):
+    """``more``: a message waits that goes by itself, so the session does not rest: the next turn begins."""
+
     turn_id: TurnId
     outcome: Outcome
     error: Error | None = None
     tokens: Tokens | None = None
+    more: bool = False
 
 
 class StepStarted(Base, frozen=True, tag="step.started"):

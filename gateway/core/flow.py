@@ -269,7 +269,8 @@ def end_turn(
     if state.cause != "replay" and not state.answered:
         start_step(d, node)
     end_step(d, node, outcome, error, tokens)
-    d.emit(node, ev.TurnEnded(turn_id, outcome, error, tokens))
+    more = outcome != "error" and any(m.state == "pending" and not m.held for m in state.inbox.values())
+    d.emit(node, ev.TurnEnded(turn_id, outcome, error, tokens, more))
     total = node.info.tokens
     if tokens is not None:
         both = zip(msgspec.structs.astuple(total), msgspec.structs.astuple(tokens), strict=True)

@@ -7,7 +7,7 @@ is over) is ignored.
 import msgspec
 
 from gateway.core import events as ev
-from gateway.core import flow, inbox, on_speech
+from gateway.core import flow, inbox, on_speech, on_tools
 from gateway.core.effects import CancelTurn, KillAgent
 from gateway.core.ids import MessageId, OfferId
 from gateway.core.inputs import (
@@ -56,7 +56,7 @@ def handle(d: Draft, fact: AgentFact) -> None:
         case WithdrawVerdict():
             withdraw_verdict(d, fact)
         case AgentAsk():
-            on_speech.ask(d, fact)
+            on_tools.ask(d, fact)
         case AgentAskWithdrawn():
             for node in d.all_nodes():
                 for request in list(node.state.requests.values()):

@@ -1,23 +1,31 @@
 """A recording sink, and the demo agent as a port, for the tests of this folder."""
 
 import asyncio
+import json
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from adapters.acp.agent import AcpAgent, AcpAgents
+from adapters.acp.connection import Connection
+from adapters.acp.process import Process
+from adapters.acp.rpc import Request
 from gateway.agents import AgentConfig
 from gateway.core import effects, inputs
 from gateway.core.content import Content, Text
 from gateway.core.ids import MessageId, OfferId, PartId, SessionId, TurnId
 from gateway.core.inputs import AgentFact
 from gateway.core.model import Pending, SessionInfo
+from tests.acp.clients.schema import check_to_agent
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = [sys.executable, "-m", "adapters.acp.demo"]
 Fact = TypeVar("Fact", bound=AgentFact)
+Json = dict[str, Any]
 
 
 class Sink:
@@ -151,3 +159,25 @@ async def demo(tmp: Path, *flags: str, start: bool = True, **fields: Any) -> Asy
     finally:
         await driver.port.close()
         await driver.pool.close()
+
+
+@contextmanager
+def told_to_agents(monkeypatch: pytest.MonkeyPatch, version: int) -> Iterator[list[Json]]:
+    """What is written to agents in the block; at its end each message is checked against the SDK's schema."""
+    written: list[Json] = []
+    asked: dict[str, str] = {}  # by the agent: the JSON of the id → the method
+    write, request = Process.write, Connection._request
+
+    def heard(self: Connection, message: Request) -> None:
+        asked[bytes(message.id).decode()] = message.method
+        request(self, message)
+
+    def spy(self: Process, data: bytes) -> bool:
+        written.append(json.loads(data))
+        return write(self, data)
+
+    monkeypatch.setattr(Process, "write", spy)
+    monkeypatch.setattr(Connection, "_request", heard)
+    yield written
+    for message in written:
+        check_to_agent(version, message, asked)

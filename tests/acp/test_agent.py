@@ -1,10 +1,14 @@
-"""``adapters/acp/agent``: the port against the demo agent, a real process."""
+"""``adapters/acp/agent``: the port against the demo agent, a real process.
+
+All that the gateway writes is checked against the SDK's v1 schema (``speaks_v1``).
+"""
 
 import asyncio
 import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,9 +22,16 @@ from gateway.core.content import Image, Text
 from gateway.core.errors import AgentTimeout, AgentUnavailable
 from gateway.core.ids import TurnId
 from gateway.core.model import Accepted, Cancelled, Error, Selected
-from tests.acp.support import DEMO, ROOT, Driver, Sink, demo, demo_config, session
+from tests.acp.support import DEMO, ROOT, Driver, Sink, demo, demo_config, session, told_to_agents
 
+pytestmark = pytest.mark.usefixtures("npm_clients")
 TURN = TurnId("trn_1")
+
+
+@pytest.fixture(autouse=True)
+def speaks_v1(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with told_to_agents(monkeypatch, 1):
+        yield
 
 
 async def gone(pid: int) -> None:

@@ -13,17 +13,13 @@ import msgspec
 import pytest
 
 from adapters.acp.agent import probe
-from adapters.acp.connection import Connection
-from adapters.acp.process import Process
-from adapters.acp.rpc import Request
 from gateway.agents import AgentConfig
 from gateway.core import effects, inputs
 from gateway.core.content import Text
 from gateway.core.errors import AgentError
 from gateway.core.ids import MessageId, OfferId, TurnId
 from gateway.core.model import Accepted, Cancelled, Selected
-from tests.acp.clients.schema import check_to_agent
-from tests.acp.support import Driver, demo, demo_config, pending
+from tests.acp.support import Driver, demo, demo_config, pending, told_to_agents
 
 pytestmark = pytest.mark.usefixtures("npm_clients")
 
@@ -35,23 +31,8 @@ Json = dict[str, Any]
 @pytest.fixture(autouse=True)
 def speaks_v2(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Json]]:
     """What was written to agents, each line checked; only what is asked for later is another version's."""
-    written: list[Json] = []
-    asked: dict[str, str] = {}  # by the agent: the JSON of the id → the method
-    write, request = Process.write, Connection._request
-
-    def heard(self: Connection, message: Request) -> None:
-        asked[bytes(message.id).decode()] = message.method
-        request(self, message)
-
-    def spy(self: Process, data: bytes) -> bool:
-        written.append(json.loads(data))
-        return write(self, data)
-
-    monkeypatch.setattr(Process, "write", spy)
-    monkeypatch.setattr(Connection, "_request", heard)
-    yield written
-    for message in written:
-        check_to_agent(2, message, asked)
+    with told_to_agents(monkeypatch, 2) as written:
+        yield written
 
 
 def names(d: Driver, after: int = 0) -> list[str]:

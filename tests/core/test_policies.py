@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.core import events as ev
 from gateway.core.inputs import AgentAsk, AgentGone, AgentReady, AgentTool, GraceOver, TurnBegan
 from gateway.core.model import Option
 from gateway.core.session import Policy
@@ -428,3 +429,21 @@ def test_a_verdict_of_the_wrong_kind_changes_nothing() -> None:
     p.put(verdict(p, "O1", "injected"), verdict(p, "O1", "lost")).expect_nothing()
     p.put(written(p, "O1")).put(submit("s", "steer"))
     p.put(written(p, "O2"), unwritten(p, "O2")).expect_nothing()
+
+
+def test_a_turn_says_whether_the_session_rests_after_it() -> None:
+    def ends(p: Play) -> list[bool]:
+        assert p.decision is not None
+        return [r.event.more for r in p.decision.records if isinstance(r.event, ev.TurnEnded)]
+
+    p = Play().running().put(submit("b"))
+    assert ends(p.put(ended(p, "O1"))) == [True]
+    assert ends(p.put(written(p, "O2")).put(ended(p, "O2"))) == [False]
+    p = Play().running().put(submit("b"))
+    assert ends(p.put(ended(p, "O1", "error", "agent_error"))) == [False]  # it is held
+    p = Play().running().put(submit("b"), ABORT)
+    assert ends(p.put(ended(p, "O1", "cancelled"))) == [False]
+    p = Play().running().put(submit("k", on_abort="keep"), ABORT)
+    assert ends(p.put(ended(p, "O1", "cancelled"))) == [True]
+    p = Play().running().put(submit("b"))
+    assert ends(p.put(died())) == [False]

@@ -148,9 +148,6 @@ ACCEPTED: dict[str, dict[str, str]] = {
         "+ assistant.tokens.total": "zero here, absent there",
     },
     "busy": {
-        "+ session.status idle": "each queued prompt is a turn of its own; there, the steps of one",
-        "+ session.idle": "each queued prompt is a turn of its own; there, the steps of one",
-        "+ session.status busy": "each queued prompt is a turn of its own; there, the steps of one",
         'answer[1]: "msg#4" != "msg#2"': "each waiting POST is answered with its own turn's last message",
     },
     "own_ids": {},

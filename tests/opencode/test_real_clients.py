@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.opencode.support import task
 from tests.opencode.terminal import CLIENTS, OPENCODE, environment, run
 from tests.served import Served, serve
 
@@ -49,6 +50,20 @@ async def test_run_attach_into_a_session_prints_only_its_own_answer(tmp_path: Pa
     code, out, err = await run(*command, cwd=served.workspace, env=environment(tmp_path / "home"))
     assert code == 0, err
     assert out.strip() == "You said: news"
+
+
+async def test_run_attach_into_a_running_turn_waits_for_its_own_answer(tmp_path: Path, served: Served) -> None:
+    """It is shown the end of the running turn, and stays for its own: between the two the session is not idle."""
+    session_id = await served.session()
+    async with served.events() as frames:
+        await served.send(session_id, "say first\nsleep 12000")  # longer than the client takes to start
+        await frames.until("message.part.delta", sessionID=session_id)
+        command = (str(OPENCODE), "run", "--attach", served.url, "-s", session_id, "mine")
+        running = task(run(*command, cwd=served.workspace, env=environment(tmp_path / "home")))
+        pending = await frames.until("message.pending.updated", sessionID=session_id, state="pending")
+        assert pending["properties"]["delivery"] == "queue"
+        code, out, err = await running
+    assert code == 0 and out.split() == ["first", "You", "said:", "mine"], (out, err)
 
 
 async def test_run_attach_refuses_what_the_agent_asks(tmp_path: Path, served: Served) -> None:

@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 Json = Any
 FOLDER = Path(__file__).resolve().parents[2] / "clients" / "node_modules" / "@agentclientprotocol" / "sdk" / "schema"
 
-# What has no schema: our own extensions, and proposals (acp.md §3).
-EXTENSIONS = ("session/inject", "session/revoke_inject", "session/replace_inject", "_")
+# What has no schema: our own extensions, proposals, and what was removed and agents still serve (``set_model``).
+EXTENSIONS = ("session/inject", "session/revoke_inject", "session/replace_inject", "session/set_model", "_")
 
 
 def _open(branch: Json, tags: set[str]) -> bool:
