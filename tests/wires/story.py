@@ -48,32 +48,47 @@ class Broken(AssertionError):
     """The story shows a fault."""
 
 
-def make(seed: int, length: int = 18) -> list[Step]:
+# What is done while the agent asks and nothing moves: here what waits can be compared before it goes.
+SCENE = {"submit": 8, "revoke": 2, "replace": 2, "steer": 3, "queue": 2, "cut": 1, "abort": 1, "die": 1}
+
+
+def make(seed: int, length: int = 14) -> list[Step]:
     """A story. Every prompt has a word of its own, so that it can be found wherever it went."""
     rand = random.Random(seed)
     steps: list[Step] = []
-    for number in range(length):
-        [kind] = rand.choices(list(WEIGHTS), list(WEIGHTS.values()))
-        wire, word = rand.choice(WIRES), f"w{number}"
-        match kind:
-            case "submit":
-                script = rand.choice(SCRIPTS).format(word)
-                steps.append((kind, wire, rand.choice(("wait", "go")), rand.choice(("steer", "queue")), script))
-            case "replace":
-                steps.append((kind, wire, rand.random(), f"say {word}"))
-            case "revoke" | "steer" | "queue":
-                steps.append((kind, wire, rand.random()))
-            case "answer":
-                steps.append((kind, wire, rand.random() < 0.7))
-            case "abort":
-                steps.append((kind, wire))
-            case "cut":
-                steps.append((kind, rand.randrange(len(EYES))))
-            case "pause":
-                steps.append((kind, rand.choice((0, 1, 5, 20, 60))))
-            case _:
-                steps.append((kind,))
+    while len(steps) < length:
+        if rand.random() < 0.12:
+            steps.append(("submit", rand.choice(WIRES), "go", "queue", f"ask may I\nsay w{len(steps)}"))
+            steps.append(("asked",))
+            for _ in range(rand.randrange(2, 6)):
+                steps.append(_step(rand, SCENE, len(steps)))
+            steps.append(("look",))
+        else:
+            steps.append(_step(rand, WEIGHTS, len(steps)))
     return steps
+
+
+def _step(rand: random.Random, weights: dict[str, int], number: int) -> Step:
+    [kind] = rand.choices(list(weights), list(weights.values()))
+    wire, word = rand.choice(WIRES), f"w{number}"
+    match kind:
+        case "submit":
+            script = rand.choice(SCRIPTS).format(word)
+            return (kind, wire, rand.choice(("wait", "go")), rand.choice(("steer", "queue")), script)
+        case "replace":
+            return (kind, wire, rand.random(), f"say {word}")
+        case "revoke" | "steer" | "queue":
+            return (kind, wire, rand.random())
+        case "answer":
+            return (kind, wire, rand.random() < 0.7)
+        case "abort":
+            return (kind, wire)
+        case "cut":
+            return (kind, rand.randrange(len(EYES)))
+        case "pause":
+            return (kind, rand.choice((0, 1, 5, 20, 60)))
+        case _:
+            return (kind,)
 
 
 class Player:
@@ -104,8 +119,8 @@ class Player:
         await self.house.controller.unload(self.session_id)
         return self.session_id
 
-    def count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
+    def count(self, what: str, number: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + number
 
     async def view(self) -> SessionView:
         return await self.house.controller.view(self.session_id)
@@ -142,6 +157,10 @@ class Player:
                     os.kill(int(record.stem.partition("-")[2]), signal.SIGKILL)
             case "restart":
                 await self.restart()
+            case "asked":
+                await self.asked()
+            case "look":
+                await self.look("in the middle")
             case "rest":
                 await self.rest()
         self.count(kind)
@@ -160,6 +179,15 @@ class Player:
         await self.hands.open()
         for eye in self.eyes:
             await eye.catch_up()
+
+    async def asked(self) -> None:
+        """Until the agent asks, or nothing runs that could ask."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                view = await self.view()
+                if view.requests or (not view.busy and all(m.held for m in view.pending)):
+                    return
+                await asyncio.sleep(0.01)
 
     async def rest(self) -> None:
         """Until nothing runs: every request is allowed."""
@@ -182,11 +210,15 @@ class Player:
                 raise Broken(f"{len(late)} requests were never answered: {late}")
         await self.rest()
         self.promises(await self.view())
-        for eye in self.eyes:
-            await agree(eye, "live")
+        await self.look("live")
         for kind in EYES:
             async with kind(self.house, self.session_id) as eye:
                 await agree(eye, "as a new client")
+
+    async def look(self, when: str) -> None:
+        self.count("pending seen", len((await self.view()).pending))
+        for eye in self.eyes:
+            await agree(eye, when)
 
     def promises(self, view: SessionView) -> None:
         ledger = self.hands.ledger

@@ -86,5 +86,6 @@ async def test_one_story_on_every_wire(tmp_path: Path, agent: Callable[[Path], A
             pytrace=False,
         )
     if STORIES >= 50:  # fewer would show little
-        rare = {what: stories.counts[what] for what in ("revoke", "replace", "answer", "abort", "die", "restart")}
-        assert all(number >= STORIES // 10 for number in rare.values()), rare
+        rare = ("revoke", "replace", "steer", "queue", "answer", "abort", "die", "restart", "look", "pending seen")
+        counts = {what: stories.counts[what] for what in rare}
+        assert all(number >= STORIES // 10 for number in counts.values()), counts
