@@ -4,9 +4,10 @@ import asyncio
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ async def python(tmp: Path, port: int = 0, **env: str) -> AsyncIterator[Program]
 @asynccontextmanager
 async def program(*command: str, **env: str) -> AsyncIterator[Program]:
     process = await asyncio.create_subprocess_exec(
-        *command, env={"PATH": os.environ["PATH"], **env}, stdout=asyncio.subprocess.PIPE
+        *command, env={"PATH": os.environ["PATH"], **env}, stdout=asyncio.subprocess.PIPE, start_new_session=True
     )
     assert process.stdout is not None
     out = process.stdout
@@ -70,8 +71,8 @@ async def program(*command: str, **env: str) -> AsyncIterator[Program]:
         reader = asyncio.get_running_loop().create_task(read())
         yield Program(found[1] + "/acp", seen, process.kill)
     finally:
-        if process.returncode is None:
-            process.kill()
+        with suppress(ProcessLookupError):  # the agents that it started too: one that hangs ends with nobody
+            os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
         if reader:
             await reader
