@@ -167,7 +167,10 @@ const scenarios = {
 
     await say(page, "form Which name?")
     await page.getByText("Type your own answer").click()
+    const answer = page.locator("textarea:focus, input:focus") // the field comes, and is focused, a little after the click
+    await answer.waitFor()
     await page.keyboard.insertText("Ada")
+    assert.equal(await answer.inputValue(), "Ada")
     await page.getByRole("button", { name: "Submit" }).click()
     await shows(page, "AssistantPart: Form: accept Ada")
 

@@ -142,8 +142,10 @@ def _plain(value: Json, names: dict[str, str], folder: str, key: str = "") -> Js
 
 def lines(events: list[dict[str, Json]]) -> list[str]:
     """Events as lines of what they mean, in order. Said once: the deltas of a part, each state of a tool, a user's
-    message (where it is first shown), and what is said again with nothing between. Around a permission the real
-    server does several things at once: these lines are sorted.
+    message (where it is first shown), that a permission is asked and answered (of two tools at once the first may be
+    done before the second is asked or after), and what is said again with nothing between. Around a permission the
+    real server does several things at once: these lines are sorted. The beginning of a message is told as such: the
+    real server sometimes writes it late, with what the message has become by then.
     """
     roles: dict[str, str] = {}
     shown: set[str] = set()
@@ -158,7 +160,9 @@ def lines(events: list[dict[str, Json]]) -> list[str]:
                 info = p["info"]
                 roles[info["id"]] = info["role"]
                 about = info["id"] if info["role"] == "user" else ""
-                kind += " " + ", ".join(_state(info))
+                begun = info["role"] == "user" or info["id"] in shown
+                kind += " " + (", ".join(_state(info)) if begun else info["role"])
+                shown.add(info["id"])
             case "message.part.updated":
                 part = p["part"]
                 kind += " " + " ".join([roles.get(part["messageID"], "?"), *_part(part)])
@@ -169,8 +173,11 @@ def lines(events: list[dict[str, Json]]) -> list[str]:
                 kind += f" {p['status']['type']}"
             case "session.error":
                 kind += f" {p['error']['name']}"
+            case "permission.asked":
+                about = "once"
             case "permission.replied":
                 kind += f" {p['reply']}"
+                about = "once"
         if kind == "session.status busy" and next((t for t in reversed(told) if "session.status" in t), "") == kind:
             continue
         if (told and kind == told[-1]) or (about and kind + about in shown):

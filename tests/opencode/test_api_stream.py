@@ -259,7 +259,7 @@ async def test_everything_is_said_and_folds_to_the_list(tmp_path: Path) -> None:
         reader = Reader(streams(one.controller).events(""))
         await reader.more()
         sid = await story(one, farm)
-        await reader.until("session.idle", 3)
+        await reader.until("session.idle")
         for event in reader.events[1:]:
             check(event)
             assert event["location"] == {"directory": str(one.workspace)}
@@ -282,7 +282,7 @@ async def test_cut_anywhere_and_resumed_by_id(tmp_path: Path) -> None:
         start = one.controller.log.cursor()
         await story(one, farm)
         whole = Reader(found.events(start))
-        await whole.until("session.idle", 3)
+        await whole.until("session.idle")
         places = [place(cursor) for cursor, _ in whole.seen[1:]]
         assert places == sorted(set(places)), "ids rise"
         for cut in range(1, len(whole.seen), 3):
@@ -358,7 +358,7 @@ async def test_an_event_that_cannot_be_encoded_ends_no_stream(tmp_path: Path, mo
 
         monkeypatch.setattr("adapters.opencode.translate_v2.todos", broken)
         await v1.story(one, farm)
-        events = await reader.until("session.idle", 2)
+        events = await reader.until("session.idle")
         assert not any(event["type"] == "todo.updated" for event in events)
         await reader.close()
 
