@@ -1,6 +1,7 @@
 """The composition root: the only gateway file that imports adapters. It puts the parts together and decides nothing."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, Response
 
 from adapters.acp.agent import factory as acp_agents
-from adapters.acp.reaper import reap
 from adapters.acp.routes import error_response as acp_error
 from adapters.acp.routes import router as acp_router
 from adapters.agui import routes as agui
@@ -20,15 +20,18 @@ from adapters.opencode.errors import error_response as opencode_error
 from adapters.pydantic_ai.agent import factory as native_agents
 from gateway.agents import AgentConfig, AgentPort, Sink
 from gateway.client_calls import ClientCalls
+from gateway.commands import Commands
 from gateway.controller import SessionController
 from gateway.core.model import SessionInfo
 from gateway.head_requests import HeadAsGet
 from gateway.http_errors import Errors, Renderer, install, render_default
 from gateway.log import SessionLog
 from gateway.metrics import MeasuredStore, Metrics
+from gateway.reaper import reap
 from gateway.residents import Options
 from gateway.security import HEALTH, Guard
 from gateway.settings import Settings
+from gateway.spawn import environment
 
 log = structlog.get_logger("app")
 
@@ -110,6 +113,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             options=options,
             clients=clients,
             logins=processes.logins,
+            commands=Commands(environment(os.environ, (), {}), run_dir) if settings.shell else None,
         )
         stack.push_async_callback(controller.close)
         app.state.controller = controller

@@ -29,6 +29,7 @@ from gateway.core.inputs import (
     Reconcile,
     Replace,
     Revoke,
+    RunCommand,
     Submit,
     UnsetType,
     Update,
@@ -331,6 +332,21 @@ class SessionController(Residents):
         live = await self._get(session_id)
         reply = await live.ask(session_id, *self._bind(live, by), wish)
         assert isinstance(reply, Reconciled)
+        return reply
+
+    async def run_command(
+        self, session_id: SessionId, command: str, *, message_id: MessageId | None = None, by: By = By()
+    ) -> Admission:
+        """Run a person's command line in the session's folder: ``wait`` for the message to know its end.
+
+        Raises NotSupported where the setting ``shell`` is off, Busy while anything runs or waits in the session.
+        """
+        live = await self._get(session_id)
+        if self.commands is None:
+            raise NotSupported("people may not run commands here: the setting shell is off")
+        wish = RunCommand(by=by, command=command, message_id=message_id)
+        reply = await live.ask(session_id, *self._bind(live, by), wish)
+        assert isinstance(reply, Admission)
         return reply
 
     async def revoke(self, session_id: SessionId, message_id: MessageId, *, by: By = By()) -> Verdict:

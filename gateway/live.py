@@ -16,14 +16,16 @@ import structlog
 
 from gateway.agents import AgentConfig, AgentPort
 from gateway.checkpoints import Checkpoints
+from gateway.commands import Command
 from gateway.core import effects as fx
 from gateway.core import events as ev
 from gateway.core.errors import AgentUnavailable, GatewayError, StoreError, Unstorable
-from gateway.core.ids import SessionId
+from gateway.core.ids import SessionId, TurnId
 from gateway.core.inputs import (
     Abort,
     AgentFact,
     AgentGone,
+    CommandEnded,
     GraceOver,
     Input,
     OfferExpired,
@@ -73,6 +75,7 @@ class Live:
         self.tries = 0
         self.port: AgentPort | None = None
         self.sink: Sink | None = None
+        self.command: Command | None = None  # the newest that a person ran here
         self.waiters: list[Waiter] = []
         self.draining: list[asyncio.Future[None]] = []
         self.checkpoints = Checkpoints(owner.store)
@@ -220,10 +223,13 @@ class Live:
         told = error if isinstance(error, GatewayError) else StoreError(f"the change could not be stored: {error}")
         self._refuse(batch, told)
         turn_id = self.tree.root.state.turn_id
-        if turn_id is not None and self.port is not None and any(isinstance(item, Abort) for _, item, _ in batch):
+        if turn_id is not None and any(isinstance(item, Abort) for _, item, _ in batch):
             # the one effect without its event: with a full disk, too, a person can stop an agent that works on. Its
             # word on it is a fact, and comes into the history when that can be written again.
-            self.port.perform(fx.CancelTurn(turn_id))
+            if self.tree.root.state.cause == "command":
+                self._stop_command(turn_id)
+            elif self.port is not None:
+                self.port.perform(fx.CancelTurn(turn_id))
         facts = [entry for entry in batch if entry[2] is None]
         self._put_back(facts)
         _log.error("commit failed", session=self.tree.root_id, error=str(error), facts=len(facts), tries=self.tries)
@@ -328,9 +334,16 @@ class Live:
     # --- effects ---------------------------------------------------------------------------------------------------
 
     def _perform(self, effect: fx.AnyEffect) -> None:
-        if isinstance(effect, fx.StartAgent):
-            self._start()
-            return
+        match effect:
+            case fx.StartAgent():
+                self._start()
+                return
+            case fx.StartCommand():
+                self._run(effect)
+                return
+            case fx.StopCommand():
+                self._stop_command(effect.turn_id)
+                return
         config = self.config
         match effect:
             case fx.CancelTurn(turn_id=turn_id) if config is not None:
@@ -369,6 +382,19 @@ class Live:
             self.port.start(info, bool(self.tree.root.transcript.items))
         except AgentUnavailable as error:
             self.tell((AgentGone(error=Error(error.code, error.message)),), self.sink)
+
+    def _run(self, effect: fx.StartCommand) -> None:
+        commands = self.owner.commands
+        if commands is None:
+            self.tell((CommandEnded(turn_id=effect.turn_id, error="people may not run commands here"),))
+            return
+        self.command = command = commands.start(effect, lambda fact: self.tell((fact,)))
+        if command is not None:
+            self.owner.tasks.start(command.run(), name=f"command in {self.tree.root_id}")
+
+    def _stop_command(self, turn_id: TurnId) -> None:
+        if self.command is not None and self.command.turn_id == turn_id:
+            self.command.stop()
 
     def _drop_port(self) -> None:
         port, self.port = self.port, None
@@ -436,5 +462,7 @@ class Live:
         for one in self.draining:
             if not one.done():
                 one.set_result(None)
+        if self.command is not None:
+            await self.command.close()
         if port is not None:
             await port.close()

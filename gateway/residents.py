@@ -13,6 +13,7 @@ import structlog
 
 from gateway.agents import AgentConfig, Logins, PortFactory
 from gateway.client_calls import ClientCalls
+from gateway.commands import Commands
 from gateway.core.errors import GatewayError, NotFound, StoreError
 from gateway.core.ids import SessionId
 from gateway.core.inputs import Recover
@@ -50,10 +51,14 @@ class Residents:
         options: Options = Options(),
         clients: ClientCalls | None = None,
         logins: Logins | None = None,
+        commands: Commands | None = None,
     ) -> None:
-        """``clients``: how agents reach what clients offer them; ``logins``: how clients log in to agents."""
+        """``clients``: how agents reach what clients offer them; ``logins``: how clients log in to agents;
+        ``commands``: how people run commands, where they may.
+        """
         self.clients = clients or ClientCalls()
         self.logins = logins
+        self.commands = commands
         self.store = store
         self.log = log
         self.agents = dict(agents)

@@ -75,6 +75,7 @@ class Settings(BaseSettings):
     agui_on_disconnect: Literal["cancel", "continue"] = Field(
         default="cancel", description="what an AG-UI client that closes its running POST does to the turn"
     )
+    shell: bool = Field(default=False, description="people may run commands where a session is, as the gateway's user")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
     agents: Annotated[dict[str, AgentConfig], NoDecode] = Field(default_factory=dict)

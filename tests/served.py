@@ -60,6 +60,7 @@ class Served:
         assert self.process.stdout is not None
         line = (await self.process.stdout.readline()).decode(errors="replace")
         if not line:
+            await self.process.wait()
             raise AssertionError("the gateway ended:\n" + "".join(self.log))
         self.log.append(line)
         return line

@@ -319,8 +319,7 @@ class AcpAgent:
     def _prompt(self, offer: effects.OfferPrompt) -> None:
         connection = self._connection
         if self._state == "ready" and connection:
-            content = tuple(block for message in offer.messages for block in message.content)
-            params = wire.prompt(self.own_id, self.blocks(content))
+            params = wire.prompt(self.own_id, self.blocks(offer.content))
             if connection.call("session/prompt", params, partial(self._answered, offer.offer_id), owner=self):
                 self._turns.written(offer.offer_id)
                 self._say(inputs.PromptWritten(offer_id=offer.offer_id))

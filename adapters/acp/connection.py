@@ -22,13 +22,14 @@ from adapters.acp.channel import Channel
 from adapters.acp.dialect import Dialect, DialectV1, chosen
 from adapters.acp.noise import NoiseReport
 from adapters.acp.owner import CallFailed, Gone, Owner
-from adapters.acp.process import Process, environment
+from adapters.acp.process import Process
 from adapters.acp.strays import Strays
 from adapters.acp.translate_runs import TextRun, coalesce
 from adapters.acp.turns import agent_error
 from gateway.agents import AgentConfig
 from gateway.core.inputs import AgentChild, AgentFact, AgentText
 from gateway.core.model import Error
+from gateway.spawn import environment
 from gateway.tasks import Supervisor
 
 _SESSION = re.compile(rb'"sessionId"\s*:\s*"([^"\\]+)"')

@@ -15,11 +15,11 @@ import structlog
 
 from adapters.acp import fs, rpc, terminals, wire
 from adapters.acp.owner import CallFailed
-from adapters.acp.process import environment
 from gateway.agents import AgentConfig
 from gateway.client_calls import ClientCalls, ClientLeft, NoClient, ServingClient
 from gateway.core.errors import GatewayError
 from gateway.core.model import SessionInfo
+from gateway.spawn import environment
 from gateway.tasks import Supervisor
 
 if TYPE_CHECKING:

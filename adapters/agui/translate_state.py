@@ -98,7 +98,7 @@ def delta(event: ev.Event, info: SessionInfo, pending: Pending | None) -> list[d
         case ev.MessageRevoked():
             return [remove(_of(event.message_id))]
         case ev.MessageDelivered():
-            return [] if event.message.how == "imported" else [remove(_of(event.message.id))]
+            return [] if event.message.how in ("imported", "command") else [remove(_of(event.message.id))]
         case (
             ev.PendingReplaced()
             | ev.MessagePromoted()

@@ -55,7 +55,7 @@ class Translator:
                 # StepStarted or MessageDelivered right before it is the guard
                 return self._moved(info, msgspec.structs.replace(pending, created=event.created), at)
             case ev.MessageDelivered():
-                if event.message.how == "imported":
+                if event.message.how in ("imported", "command"):  # never pending
                     return self._shown(info, event.message, at)
                 return [*self._moved(info, event.message, at, guard=True), settled(sid, event.message, "delivered")]
             case ev.MessageRevoked():

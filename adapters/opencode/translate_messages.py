@@ -5,6 +5,7 @@ from hashlib import blake2b, sha1
 from typing import Any, Protocol
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from adapters.opencode import translate_content, translate_tools
 from adapters.opencode.translate_diff import FileDiff
@@ -113,10 +114,13 @@ class Messages:
         model = ModelRef(self.provider(info.agent), self.model(info.model))
         user = User(mid, info.id, MessageTime(message.created), self.mode(info.mode), model)
         metadata = {"messageId": message.id} if message.id != mid else None
-        return user, [
+        parts = [
             translate_content.user_part(block, part_id, info.id, mid, metadata)
             for block, part_id in zip(message.content, message.part_ids, strict=False)
         ]
+        if isinstance(message, UserMessage) and message.how == "command":  # clients show the command alone
+            parts = [replace(part, synthetic=True) if isinstance(part, TextPart) else part for part in parts]
+        return user, parts
 
     def assistant(self, info: SessionInfo, step: Step) -> Assistant:
         mode = self.mode(step.mode)

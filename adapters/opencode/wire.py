@@ -305,6 +305,13 @@ class ModelInput(In, frozen=True):
     modelID: Name
 
 
+class Shell(In, frozen=True):
+    agent: Name
+    command: str
+    messageID: MessageIdText | None = None
+    model: ModelInput | None = None
+
+
 class Prompt(In, frozen=True):
     """``delivery`` is ours: ``steer`` reaches the running turn, ``queue`` (the default) waits for the next."""
 

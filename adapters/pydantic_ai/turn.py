@@ -38,7 +38,7 @@ class Turn:
         self.task: asyncio.Task[None] | None = None
         self.steers: Steers | None = Steers(session.tell)
         self._session, self._offer = session, offer
-        self._prompt = prompt_of(user_content(tuple(b for message in offer.messages for b in message.content)))
+        self._prompt = prompt_of(user_content(offer.content))
         self._before = list(session.messages)
         self._run: wire.AgentRun[Any, Any] | None = None
         self._events = Translator()

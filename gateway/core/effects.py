@@ -18,11 +18,20 @@ class StartAgent(Effect, frozen=True):
 
 
 class OfferPrompt(Effect, frozen=True):
-    """Write a prompt: PromptWritten or PromptUnwritten answers, later PromptEnded."""
+    """Write a prompt: PromptWritten or PromptUnwritten answers, later PromptEnded.
+
+    ``context``: what else the agent is told, before the messages.
+    """
 
     offer_id: OfferId
     turn_id: TurnId
     messages: tuple[Pending, ...]
+    context: Content = ()
+
+    @property
+    def content(self) -> Content:
+        """All that the agent is told."""
+        return (*self.context, *(block for message in self.messages for block in message.content))
 
 
 class OfferSteer(Effect, frozen=True):
@@ -44,6 +53,20 @@ class Withdraw(Effect, frozen=True):
 
 class CancelTurn(Effect, frozen=True):
     """Ask the agent to stop; after the grace period the shell sends GraceOver(turn_id)."""
+
+    turn_id: TurnId
+
+
+class StartCommand(Effect, frozen=True):
+    """Run a person's command line in a folder: CommandSaid tells its output, CommandEnded its end."""
+
+    turn_id: TurnId
+    command: str
+    cwd: str
+
+
+class StopCommand(Effect, frozen=True):
+    """End the command of this turn: CommandEnded follows."""
 
     turn_id: TurnId
 
@@ -85,6 +108,8 @@ AnyEffect: TypeAlias = (
     | OfferSteer
     | Withdraw
     | CancelTurn
+    | StartCommand
+    | StopCommand
     | KillAgent
     | AnswerAgent
     | ConfigureAgent

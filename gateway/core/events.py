@@ -110,6 +110,7 @@ class MessagesOffered(Base, frozen=True, tag="message.offered"):
     message_ids: tuple[MessageId, ...]
     how: How
     turn_id: TurnId
+    context: Content = ()  # what else the agent was told, before them
 
 
 class MessageReturned(Base, frozen=True, tag="message.returned"):
@@ -127,6 +128,7 @@ class MessageDelivered(Base, frozen=True, tag="message.delivered"):
 
     message: UserMessage
     offer_id: OfferId | None = None
+    digest: str = ""  # of what was asked for, where it was never pending: a person's command
 
 
 class MessageAliased(Base, frozen=True, tag="message.aliased"):

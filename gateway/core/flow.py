@@ -11,6 +11,7 @@ import msgspec
 from gateway.core import events as ev
 from gateway.core import ids, inbox
 from gateway.core.content import Content, text_of
+from gateway.core.context import context
 from gateway.core.effects import (
     AnswerAgent,
     CancelTurn,
@@ -297,8 +298,10 @@ def move(d: Draft) -> None:
         case inbox.Prompt(message_ids):
             turn_id, offer_id = d.turn_id(node), d.offer_id(node)
             d.emit(node, ev.TurnStarted(turn_id, "prompt"))
-            d.emit(node, ev.MessagesOffered(offer_id, message_ids, "prompt", turn_id))
-            d.do(OfferPrompt(offer_id, turn_id, tuple(node.state.inbox[m] for m in message_ids)))
+            messages = tuple(node.state.inbox[m] for m in message_ids)
+            told = context(node, messages)
+            d.emit(node, ev.MessagesOffered(offer_id, message_ids, "prompt", turn_id, told))
+            d.do(OfferPrompt(offer_id, turn_id, messages, told))
         case inbox.Steer(message_ids):
             turn_id, offer_id = turn_of(node), d.offer_id(node)
             d.emit(node, ev.MessagesOffered(offer_id, message_ids, "injected", turn_id))

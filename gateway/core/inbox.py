@@ -60,6 +60,9 @@ def next_move(state: State, steer_fallback: Literal["next_turn", "interrupt"], a
         return None
     steers = lane(state, "steer")
     if state.turn is TurnState.RUNNING:
+        # a person's command is no turn of the agent: there is nobody to steer
+        if state.cause == "command":
+            return None
         # 3 steers wait while a person is asked something
         if asking:
             return None

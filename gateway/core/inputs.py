@@ -89,6 +89,16 @@ class Submit(ClientInput, frozen=True, kw_only=True):
     local_id: bool = False
 
 
+class RunCommand(ClientInput, frozen=True, kw_only=True):
+    """Run a command line of a person where the session is, as a turn of its own. The reply is an Admission.
+
+    Busy while anything runs or waits.
+    """
+
+    command: str
+    message_id: MessageId | None = None
+
+
 class Reconcile(ClientInput, frozen=True, kw_only=True):
     """A whole history: the user messages with unknown ids are admitted together, in order, as one group.
 
@@ -357,6 +367,23 @@ class OfferExpired(Input, frozen=True, kw_only=True):
     offer_id: OfferId
 
 
+class CommandSaid(Input, frozen=True, kw_only=True):
+    """What a person's command wrote so far, whole."""
+
+    turn_id: TurnId
+    output: str
+
+
+class CommandEnded(Input, frozen=True, kw_only=True):
+    """``exit_code`` is None for one that a signal ended; ``error``: it could not be started."""
+
+    turn_id: TurnId
+    output: str = ""
+    exit_code: int | None = None
+    signal: str | None = None
+    error: str = ""
+
+
 class Quiet(Input, frozen=True, kw_only=True):
     """Nothing came for a while: what is open outside a turn ends."""
 
@@ -373,6 +400,7 @@ ClientWish: TypeAlias = (
     | Update
     | Delete
     | Submit
+    | RunCommand
     | Reconcile
     | Revoke
     | Replace
@@ -383,4 +411,4 @@ ClientWish: TypeAlias = (
     | CancelWork
     | Wake
 )
-GatewayFact: TypeAlias = GraceOver | OfferExpired | Quiet | Recover
+GatewayFact: TypeAlias = GraceOver | OfferExpired | CommandSaid | CommandEnded | Quiet | Recover

@@ -13,8 +13,8 @@ from gateway.core.ids import MessageId, OfferId, PartId, RequestId, SessionId, S
 Delivery: TypeAlias = Literal["steer", "queue"]
 OnAbort: TypeAlias = Literal["hold", "revoke", "keep"]
 Role: TypeAlias = Literal["agent", "thought", "session"]
-How: TypeAlias = Literal["prompt", "injected", "imported"]
-Cause: TypeAlias = Literal["prompt", "agent", "replay"]
+How: TypeAlias = Literal["prompt", "injected", "imported", "command"]
+Cause: TypeAlias = Literal["prompt", "agent", "replay", "command"]
 Outcome: TypeAlias = Literal[
     "end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled", "error", "interrupted", "unwritten"
 ]
@@ -174,6 +174,7 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     told: bool = False  # it has ended once: wires that tell a result only once have told it
     called: bool = False  # it ran, or a person was asked about it
     rule: Literal["", "allow", "deny"] = ""  # the setting that answered when the agent asked for permission
+    by_person: bool = False  # a command that a person ran, not the agent
 
 
 class Option(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -7,7 +7,7 @@ is over) is ignored.
 import msgspec
 
 from gateway.core import events as ev
-from gateway.core import flow, inbox, on_speech, on_tools
+from gateway.core import flow, inbox, on_command, on_speech, on_tools
 from gateway.core.effects import CancelTurn, KillAgent
 from gateway.core.ids import MessageId, OfferId
 from gateway.core.inputs import (
@@ -16,6 +16,8 @@ from gateway.core.inputs import (
     AgentFact,
     AgentGone,
     AgentReady,
+    CommandEnded,
+    CommandSaid,
     GraceOver,
     Input,
     OfferExpired,
@@ -77,6 +79,10 @@ def handle_gateway(d: Draft, fact: Input) -> None:
             offer = offered(d.root, offer_id, "injected")  # a prompt is written, or not, or dies with the agent
             if offer is not None and not offer.accepted:
                 lose(d, d.root, offer)
+        case CommandSaid():
+            on_command.said(d, fact)
+        case CommandEnded():
+            on_command.ended(d, fact)
         case Quiet():
             for node in d.all_nodes():
                 if node.state.turn is TurnState.IDLE:
@@ -105,7 +111,7 @@ def gone(d: Draft, fact: AgentGone) -> None:
     """The agent died, or was stopped while idle. What it held comes back, uncertain; everything pending is held."""
     root = d.root
     error = fact.error
-    killed = root.state.turn is TurnState.CANCELLING and root.state.abort_asked
+    killed = root.state.turn is TurnState.CANCELLING and root.state.abort_asked and root.state.cause != "command"
     for node in d.all_nodes():
         flow.cancel_requests(d, node, "agent_exit", tell_agent=False)
     stillborn = root.state.turn is TurnState.STILLBORN
@@ -114,6 +120,8 @@ def gone(d: Draft, fact: AgentGone) -> None:
     for node in reversed(d.all_nodes()):
         if node.state.turn is TurnState.IDLE:
             flow.end_step(d, node, "end_turn")
+        elif node.state.cause == "command":
+            pass  # a person's: it goes on without the agent
         elif killed or (stillborn and node is root):
             flow.end_turn(d, node, "cancelled", tell_agent=False)
         else:
@@ -189,8 +197,8 @@ def prompt_ended(d: Draft, fact: PromptEnded) -> None:
         if fact.offer_id != state.prompt_offer:
             return  # an answer to a prompt whose turn is over
         prompt_written(d, fact.offer_id)  # answered, so it was written
-    if state.turn not in (TurnState.RUNNING, TurnState.CANCELLING):
-        return  # over already, or a prompt is on its way: this is the end of nothing
+    if state.turn not in (TurnState.RUNNING, TurnState.CANCELLING) or state.cause == "command":
+        return  # over already, or a prompt is on its way, or a person's command runs: this is the end of nothing
     flow.end_turn(d, node, fact.outcome, fact.error, fact.tokens)
 
 

@@ -5,9 +5,9 @@ from typing import Literal, assert_never
 import msgspec
 
 from gateway.core import events as ev
-from gateway.core import flow, inbox
+from gateway.core import flow, inbox, on_command
 from gateway.core.content import Content, Text, digest
-from gateway.core.effects import CancelChild, CancelTurn, ConfigureAgent
+from gateway.core.effects import CancelChild, CancelTurn, ConfigureAgent, StopCommand
 from gateway.core.effects import CancelWork as CancelWorkNow
 from gateway.core.errors import Busy, ClientError, Conflict, Limit, NotFound, NotRunning, NotSupported
 from gateway.core.ids import MessageId, SessionId
@@ -24,6 +24,7 @@ from gateway.core.inputs import (
     Reconcile,
     Replace,
     Revoke,
+    RunCommand,
     Submit,
     Update,
     Wake,
@@ -59,6 +60,9 @@ def handle(d: Draft, session_id: SessionId, item: ClientInput) -> Reply:
             new, edited = reconcile(d, node, item)
             flow.move(d)
             return Reconciled(tuple(admission(node, m, False) for m in new), edited)
+        case RunCommand():
+            message_id, duplicate = on_command.run(d, node, item)
+            return admission(node, message_id, duplicate)
         case Revoke():
             reply: Reply = revoke(d, node, item)
         case Replace():
@@ -309,10 +313,11 @@ def abort(d: Draft, node: Node) -> None:
     entries = inbox.in_order(state)
     loose = [m for m in entries if m.state == "pending" and not m.held and m.on_abort != "keep"]
     offered = tuple(m.id for m in entries if m.state == "offered" and m.on_abort != "keep" and not m.returning)
-    running = state.turn_id is not None
+    running, command = state.turn_id is not None, state.cause == "command"
     asked = any(each.state.requests for each in d.all_nodes())
     # in a turn the agent passes its cancel on; a child that works on after it has to be told itself
-    alone = [] if running else [each for each in d.all_nodes() if each is not node and each.state.turn_id is not None]
+    children = [each for each in d.all_nodes() if each is not node and each.state.turn_id is not None]
+    alone = [] if running and not command else children
     if not loose and not offered and not asked and not alone and (not running or state.abort_asked):
         return
     d.emit(node, ev.AbortAsked(state.turn_id, offered))
@@ -321,7 +326,9 @@ def abort(d: Draft, node: Node) -> None:
     if running and state.turn_id is not None:
         was = state.turn
         d.emit(node, ev.TurnCancelling(state.turn_id, "abort"))
-        if was is TurnState.RUNNING:
+        if command:
+            d.do(StopCommand(state.turn_id))
+        elif was is TurnState.RUNNING:
             d.do(CancelTurn(state.turn_id))
     for each in alone:
         parent = d.node(each.info.parent_id or d.root_id)

@@ -216,6 +216,8 @@ def user(d: Draft, node: Node, fact: AgentUser) -> None:
         if fact.offer_id == node.state.prompt_offer and node.state.unnamed:
             d.emit(node, ev.MessageAliased(node.state.unnamed[0], fact.agent_id))
         return
+    if fact.content and all(block in node.state.context for block in fact.content):
+        return  # an echo of what we told it beside the message
     for ours in node.state.unnamed:
         if node.user(ours)[: len(fact.content)] == fact.content:  # perhaps a block at a time: the first names it
             if fact.agent_id:

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from gateway.core import events as ev
-from gateway.core.content import Json
+from gateway.core.content import Content, Json
 from gateway.core.ids import MessageId, OfferId, PartId, RequestId, StepId, TurnId
 from gateway.core.model import (
     TOOL_DONE,
@@ -28,6 +28,7 @@ from gateway.core.model import (
 from gateway.core.turn import TurnEvent, TurnState, step
 
 KEEP_SETTLED = 256  # answered requests that a late second answer is still told about
+KEEP_UNHEARD = 16  # commands of a person that the next prompt tells the agent of
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -125,6 +126,9 @@ class State(msgspec.Struct):
     recent: dict[str, Recent] = {}
     tools: dict[str, ToolCall] = {}
     background: tuple[Json, ...] = ()  # tool calls and terminals that work on beside the turn
+    command: str = ""  # the tool call of the command that a person runs in the open turn
+    unheard: tuple[str, ...] = ()  # tool calls of commands that the agent has not been told of
+    context: Content = ()  # what the agent was told with the open turn's prompt, beside its messages
     deleted: bool = False
 
     def fork(self) -> "State":
@@ -202,7 +206,7 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
             for message_id in event.message_ids:
                 _entry(state, state.inbox[message_id], state="offered", offer_id=event.offer_id, held="")
             if ev_offer.how == "prompt":
-                state.prompt_offer = event.offer_id
+                state.prompt_offer, state.context = event.offer_id, event.context
         case ev.MessageReturned():
             m = state.inbox[event.message_id]
             _undecided(state, m)
@@ -251,7 +255,7 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
             state.cause = event.cause
             state.abort_asked = False
             state.answered = True  # nothing of this turn waits for a word yet
-            state.unnamed = ()
+            state.unnamed, state.context = (), ()
             state.recent = {k: r for k, r in state.recent.items() if r.turn_no >= state.turn_no - 1}
             state.tools = {k: t for k, t in state.tools.items() if t.status not in TOOL_DONE}
         case ev.TurnCancelling():
@@ -260,6 +264,7 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
             offered = state.turn in (TurnState.PROMPTING, TurnState.STILLBORN)
             state.turn = step(state.turn, TurnEvent.UNWRITTEN if offered else TurnEvent.ENDED)
             state.turn_id = state.prompt_offer = state.cause = None
+            state.command = ""
             state.abort_asked = False
             if event.outcome == "error":  # what is pending is held (by events); what is offered, if it comes back
                 why = event.error.code if event.error is not None else "agent_error"
@@ -304,6 +309,10 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
                 used["tool " + event.call.call_id] = True
                 state.last_part = event.call.part_id
                 state.after_tool, state.speaking = True, None
+            if event.call.by_person:
+                state.command = event.call.call_id
+                if event.result:
+                    state.unheard = (*state.unheard, event.call.call_id)[-KEEP_UNHEARD:]
         case ev.BackgroundUpdated():
             state.background = event.items
         case ev.RequestOpened():
@@ -357,9 +366,13 @@ def _delivered(state: State, known: KnownMap, used: UsedMap, event: ev.MessageDe
         _known(known, m, state="delivered", uncertain=False, turn_id=message.turn_id, delivered_seq=seq)
         if message.how == "prompt" and state.turn in (TurnState.PROMPTING, TurnState.STILLBORN):
             state.turn = step(state.turn, TurnEvent.WRITTEN)
+            if state.context:
+                state.unheard = ()
         state.unnamed = (*state.unnamed, m.id)
-    else:  # told by the agent: never in our inbox
-        fact = Known(message.id, message.ascending_id, "", "delivered", turn_id=message.turn_id, delivered_seq=seq)
+    else:  # told by the agent, or a command: never in our inbox
+        fact = Known(
+            message.id, message.ascending_id, event.digest, "delivered", turn_id=message.turn_id, delivered_seq=seq
+        )
         known[message.id] = known[message.ascending_id] = fact
         used[message.id] = used[message.ascending_id] = True
     state.last_created = max(state.last_created, message.created)

@@ -200,7 +200,7 @@ def claims(records: Sequence[ev.Record]) -> tuple[tuple[str, SessionId], ...]:
         match record.event:
             case ev.MessageAdmitted(message=message):
                 found.append((message.ascending_id, record.session_id))
-            case ev.MessageDelivered(message=user) if user.how == "imported":
+            case ev.MessageDelivered(message=user) if user.how in ("imported", "command"):
                 found.append((user.ascending_id, record.session_id))
             case ev.StepStarted(step=step):
                 found.append((step.id, record.session_id))

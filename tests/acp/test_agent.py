@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from adapters.acp import noise, reaper
+from adapters.acp import noise
 from adapters.acp.agent import AcpAgents, probe
+from gateway import reaper
 from gateway.agents import AgentConfig
 from gateway.core import effects, inputs
 from gateway.core.content import Image, Text

@@ -15,8 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapters.acp import process, reaper
-from adapters.acp.process import Process, environment
+from adapters.acp import process
+from adapters.acp.process import Process
+from gateway import reaper
+from gateway.spawn import environment
 from tests.acp.support import ROOT
 
 

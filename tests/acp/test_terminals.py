@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from adapters.acp import reaper, terminals
+from adapters.acp import terminals
 from adapters.acp.fs import json_size
 from adapters.acp.owner import CallFailed
 from adapters.acp.terminals import Create, Terminals, Variable
+from gateway import reaper, terminal
 from gateway.core.errors import Forbidden
 from tests.acp.test_fs import ask, asker, told
 
@@ -205,7 +206,7 @@ async def test_a_flood_is_bounded_and_leaves_the_loop_free(tmp_path: Path) -> No
             began = time.monotonic()
             await asyncio.sleep(0.005)
             longest = max(longest, time.monotonic() - began)
-            assert len(held.get(number)._text) <= 2 * 100_000 + 2 * terminals.READ
+            assert len(held.get(number)._text) <= 2 * 100_000 + 2 * terminal.READ
         said = held.get(number).output()
         assert said["truncated"] and 99_990 <= len(said["output"]) <= 100_000
         assert longest < 0.5
@@ -247,7 +248,7 @@ async def test_kill_keeps_and_release_frees(tmp_path: Path) -> None:
 
 
 async def test_one_that_ignores_sigterm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminals, "KILL_AFTER", 0.2)
+    monkeypatch.setattr(terminal, "KILL_AFTER", 0.2)
     async with of(tmp_path) as held:
         script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True)"
         number = await python(held, script + "; time.sleep(60)")

@@ -35,6 +35,7 @@ class Ledger:
         self.turn: TurnId | None = None
         self.written = False  # the agent works in it
         self.cancelled = False
+        self.command = False  # the turn is a person's command
         self.cancels: list[TurnId] = []  # that the agent must be told now
         self.resent: list[MessageId] = []  # now
         self.requests: set[RequestId] = set()  # open ones, also of children
@@ -85,7 +86,7 @@ class Ledger:
                 if e.why == "refused":
                     line.refused_in = e.turn_id
                 self._undecided(e.message_id)
-            case ev.MessageDelivered(m) if m.how != "imported":
+            case ev.MessageDelivered(m) if m.how not in ("imported", "command"):
                 assert m.id in agent.given, "delivered, but the agent does not have it"
                 line = self.lines[m.id]
                 assert line.foggy or m.content == agent.given[m.id].content or agent.given[m.id].times > 1
@@ -102,12 +103,13 @@ class Ledger:
             case ev.TurnStarted():
                 assert self.turn is None, "a turn in a turn"
                 self.turn, self.written, self.cancelled = e.turn_id, e.cause == "agent", False
+                self.command = e.cause == "command"
             case ev.TurnCancelling() if not self.cancelled:
                 self.cancelled = True
                 self._cancel()
             case ev.TurnEnded():
                 assert self.turn == e.turn_id
-                self.turn = None
+                self.turn, self.command = None, False
             case _:
                 pass
 
@@ -116,7 +118,7 @@ class Ledger:
         steers, queue = self.free(self.steer), self.free(self.queue)
         offered = list(e.message_ids)
         if e.how == "injected":
-            assert offered == steers and self.turn == e.turn_id
+            assert offered == steers and self.turn == e.turn_id and not self.command
             assert not self.requests, "a steer while a person is asked something"
             assert all(self.lines[m].refused_in != e.turn_id for m in steers), "refused, and offered again"
         else:

@@ -30,6 +30,8 @@ from gateway.core.inputs import (
     AgentUser,
     Answer,
     ClientInput,
+    CommandEnded,
+    CommandSaid,
     Demote,
     GraceOver,
     Input,
@@ -42,6 +44,7 @@ from gateway.core.inputs import (
     Recover,
     Replace,
     Revoke,
+    RunCommand,
     SteerVerdict,
     Submit,
     Update,
@@ -91,6 +94,10 @@ LEAST = {
     "OfferSteer": 220,
     "Withdraw": 100,
     "StartAgent": 400,
+    "command": 60,
+    "command completed": 30,
+    "command cancelled": 10,
+    "told of a command": 20,
     "CancelTurn": 200,
     "KillAgent": 8,
     "AnswerAgent": 300,
@@ -99,7 +106,7 @@ LEAST = {
     "returned unwritten": 40,
     "revoked uncertain": 60,
     "delivered injected": 150,
-    "delivered late": 15,
+    "delivered late": 12,
     "delivered after its turn": 10,
     "ended end_turn": 450,
     "ended cancelled": 150,
@@ -250,6 +257,7 @@ class Story:
                 self.counts["revoked uncertain"] += 1
             case ev.MessagesOffered():
                 self.turn_of_offer[e.offer_id] = e.turn_id
+                self.counts["told of a command"] += bool(e.context)
             case ev.MessageDelivered(message=m):
                 self.counts[f"delivered {m.how}"] += 1
                 if m.how == "injected":
@@ -257,6 +265,10 @@ class Story:
                     self.counts["delivered after its turn"] += self.ledger.turn is None
             case ev.TurnEnded():
                 self.counts[f"ended {e.outcome}"] += 1
+            case ev.TurnStarted(cause="command"):
+                self.counts["command"] += 1
+            case ev.ToolUpdated(call) if call.by_person and e.result:
+                self.counts[f"command {call.status}"] += 1
             case ev.TurnStarted(cause="agent"):
                 self.counts["by the agent"] += 1
             case ev.TurnCancelling(why="interrupt"):
@@ -284,7 +296,7 @@ class Story:
                 assert same and reply.duplicate == (known is not None), "two admissions of one id"
                 self.counts["duplicate"] += reply.duplicate
                 self.submitted.setdefault(item.message_id, item)
-        if isinstance(reply, Admission):
+        if isinstance(reply, Admission) and not isinstance(item, RunCommand):
             assert reply.message_id in self.ledger.lines
             self.counts["stored"] += reply.state == "held" and not reply.duplicate
         self.counts["withdrawn"] += isinstance(item, WithdrawVerdict) and item.done
@@ -347,6 +359,8 @@ class Story:
                 agent.refuse(next(iter(agent.steers)))
             elif agent.running:
                 agent.end("end_turn")
+            elif self.ledger.command and not agent.wire:
+                self.command_ends()
             elif not agent.wire:
                 break
             self.hear()
@@ -400,6 +414,20 @@ class Story:
                 local_id=self.chance(10),
             )
         ]
+
+    def run_command(self) -> list[Input]:
+        self.number += 1
+        return [RunCommand(command="ls", message_id=MessageId(f"msg_{self.number}") if self.chance(50) else None)]
+
+    def command_ends(self) -> None:
+        turn_id = self.world.root.state.turn_id
+        if turn_id is not None:
+            self.agent.wire.append(CommandEnded(turn_id=turn_id, output="a b", exit_code=0))
+
+    def command_says(self) -> None:
+        turn_id = self.world.root.state.turn_id
+        if turn_id is not None:
+            self.agent.wire.append(CommandSaid(turn_id=turn_id, output="a"))
 
     def steer_and_change(self) -> list[Input]:
         """A steer, and a wish about it while it is on its way."""
@@ -488,13 +516,16 @@ class Story:
                 acts.append((20 if agent.cancelled else 3, self.end))
             elif agent.prompt is None:
                 held = any(s.accepted for s in agent.steers.values())
-                acts.append((14 if held else 1, agent.begin))
+                if not self.ledger.command:
+                    acts.append((14 if held else 1, agent.begin))
                 if not self.world.tree.busy and not agent.wire:
                     acts.append((2, lambda: self.die(None)))
             if agent.withdraws:
                 acts.append((14, lambda: agent.answer(self.one(agent.withdraws), self.chance(65))))
             if agent.steers:
                 acts.append((20, self.steer))
+        if self.ledger.command:
+            acts += [(20, self.command_ends), (5, self.command_says)]
         self.weighted(acts)()
         return []
 
@@ -574,6 +605,7 @@ CLIENT: list[tuple[int, Callable[[Story], list[Input]]]] = [
     (20, Story.submit),
     (8, Story.steer_and_change),
     (3, Story.reconcile),
+    (3, Story.run_command),
     (7, Story.revoke),
     (7, Story.replace),
     (5, Story.promote),

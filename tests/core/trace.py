@@ -165,6 +165,10 @@ def effect(n: Names, e: fx.AnyEffect) -> str:
             return f"!! CancelChild {e.agent_session}"
         case fx.CancelWork():
             return f"!! CancelWork {e.agent_session or 'root'} {e.kind} {e.id}"
+        case fx.StartCommand():
+            return f"!! StartCommand {n(e.turn_id)} {e.command!r}"
+        case fx.StopCommand():
+            return f"!! StopCommand {n(e.turn_id)}"
         case fx.StartAgent() | fx.KillAgent():
             return f"!! {type(e).__name__}"
 

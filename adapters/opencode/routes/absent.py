@@ -10,7 +10,6 @@ from gateway.core.errors import NotSupported
 _UNDONE = "What an agent has seen and done cannot be taken back: no agent offers it"
 _SHARED = "Sessions are not published: this gateway has no place for them"
 _STAYS = "The parts of a message stay as they were said: no agent takes them back"
-_SHELL = "Commands are run by the agent only, which asks first: say it in a prompt"
 _SETTINGS = "Settings are not changed over HTTP: change them where the gateway is started"
 _KEYS = "Keys and logins belong to the agents: log in with the agent's own command"
 _MCP = "MCP servers are the agents': set mcp_servers of the agent, in the gateway's settings"
@@ -27,7 +26,6 @@ NOT_OFFERED: dict[str, dict[str, str]] = {
     "/session/{sessionID}/revert": {"POST": _UNDONE},
     "/session/{sessionID}/unrevert": {"POST": _UNDONE},
     "/session/{sessionID}/share": {"POST": _SHARED, "DELETE": _SHARED},
-    "/session/{sessionID}/shell": {"POST": _SHELL},
     "/session/{sessionID}/message/{messageID}/part/{partID}": {"PATCH": _STAYS, "DELETE": _STAYS},
     "/config": {"PATCH": _SETTINGS},
     "/global/config": {"PATCH": _SETTINGS},
@@ -106,4 +104,4 @@ def _refusal(api: Api, why: str) -> Any:
         await api.view(sessionID)  # an unknown one is said first
         raise NotSupported(why)
 
-    return refuse_of_session if why in (_UNDONE, _SHARED, _SHELL, _STAYS) else refuse
+    return refuse_of_session if why in (_UNDONE, _SHARED, _STAYS) else refuse

@@ -20,6 +20,7 @@ from adapters.opencode.wire import (
     Name,
     PartInput,
     Prompt,
+    Shell,
     TextInput,
 )
 from gateway.core.errors import Conflict, NotFound
@@ -50,6 +51,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 _command = msgspec.json.Decoder(SlashCommand)
+_shell = msgspec.json.Decoder(Shell)
 _place = msgspec.json.Decoder(Place)
 
 
@@ -128,6 +130,12 @@ def routes(api: Api, prompting: Prompting) -> None:
         prompted = Prompt([TextInput(text), *body.parts], body.messageID, model, body.agent)
         return json(await prompting.answer(session_id, await prompting.admit(request, session_id, prompted)))
 
+    @router.post("/session/{sessionID}/shell", response_model=None)
+    async def shell(request: Request, sessionID: str) -> Response:
+        """Run a person's command in the session's folder; answered at its end, with the message that shows it."""
+        session_id = api.session_id(sessionID)
+        body = await api.body(request, _shell)
+        return json(await prompting.answer(session_id, await prompting.run(request, session_id, body)))
 
 
 def _cursor(time: int, message_id: str) -> str:

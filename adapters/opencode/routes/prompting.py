@@ -11,7 +11,7 @@ from adapters.opencode.routes import catalog
 from adapters.opencode.routes.api import Api
 from adapters.opencode.translate_content import content_of
 from adapters.opencode.translate_messages import BROKEN
-from adapters.opencode.wire import DEFAULT_MODE, FileInput, Prompt, WithParts
+from adapters.opencode.wire import DEFAULT_MODE, FileInput, Prompt, Shell, WithParts
 from gateway.core.content import Content
 from gateway.core.errors import Conflict, NotFound, of_agent
 from gateway.core.ids import MessageId, SessionId
@@ -49,6 +49,18 @@ class Prompting:
             if_busy="refuse" if body.noReply else "accept",
             by=self._api.by(request),
         )
+
+    async def run(self, request: Request, session_id: SessionId, body: Shell) -> Admission:
+        view = await self._api.view(session_id)
+        message_id = MessageId(body.messageID) if body.messageID else None
+        by = self._api.by(request)
+        changes = self.chosen(view, Prompt([], None, body.model, body.agent))
+        if "agent" in changes:
+            await self._controller.update(session_id, agent=changes.pop("agent"), by=by)
+        admission = await self._controller.run_command(session_id, body.command, message_id=message_id, by=by)
+        if changes and not admission.duplicate:  # for what comes after it
+            await self._controller.update(session_id, **changes, by=by)
+        return admission
 
     def chosen(self, view: SessionView, body: Prompt) -> dict[str, Any]:
         """What a prompt's ``model`` and ``agent`` change of the session: its agent (once), model and mode."""
