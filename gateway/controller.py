@@ -39,7 +39,7 @@ from gateway.core.model import Answered, By, Delivery, OnAbort, Request, Session
 from gateway.core.replies import Admission, Reconciled, Settled, Settlement, Verdict, Wait
 from gateway.core.tree import claims, create
 from gateway.core.turn import TurnState
-from gateway.live import Live, now_ms
+from gateway.live import Live
 from gateway.log import Entry, Subscription
 from gateway.residents import Residents
 from gateway.store_writer import Commit, Taken
@@ -124,7 +124,7 @@ class SessionController(Residents):
     async def _create(self, wish: Create, aliases: Collection[tuple[str, str]] = ()) -> SessionInfo:
         if len(self.live) >= self.options.max_sessions:
             raise Limit(f"{self.options.max_sessions} sessions are open already")
-        tree, decision = create(wish, now_ms(), os.urandom(16), self.policy(wish.agent))
+        tree, decision = create(wish, self.clock(), os.urandom(16), self.policy(wish.agent))
         info = decision.replies[0]
         assert isinstance(info, SessionInfo)
         named = tuple((kind, alias, info.id) for kind, alias in aliases)

@@ -53,10 +53,6 @@ RETRY = (0.05, 0.2, 1.0)  # seconds between tries to store what an agent told
 Batch: TypeAlias = list[tuple[SessionId, Input, asyncio.Future[Reply] | None]]
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class Waiter(msgspec.Struct):
     check: Callable[[], object | None]
     future: asyncio.Future[Any]
@@ -154,7 +150,7 @@ class Live:
         """
         self.tree.policy = self.owner.policy(self.tree.root.info.agent)
         try:
-            decision = self.tree.decide([(s, i) for s, i, _ in batch], now_ms(), os.urandom(16), taken)
+            decision = self.tree.decide([(s, i) for s, i, _ in batch], self.owner.clock(), os.urandom(16), taken)
         except Exception as fault:
             self._fault(batch, fault)
             return True

@@ -5,7 +5,7 @@ Nothing here is a client's business: what can be asked of a session is the contr
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +25,10 @@ from gateway.store import Store
 from gateway.tasks import Supervisor
 
 _log = structlog.get_logger("controller")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,15 @@ class Residents:
         clients: ClientCalls | None = None,
         logins: Logins | None = None,
         commands: Commands | None = None,
+        clock: Callable[[], int] = now_ms,
     ) -> None:
         """``clients``: how agents reach what clients offer them; ``logins``: how clients log in to agents;
-        ``commands``: how people run commands, where they may.
+        ``commands``: how people run commands, where they may; ``clock``: milliseconds since the epoch.
         """
         self.clients = clients or ClientCalls()
         self.logins = logins
         self.commands = commands
+        self.clock = clock
         self.store = store
         self.log = log
         self.agents = dict(agents)

@@ -7,7 +7,7 @@ apart.
 import asyncio
 import json
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ from gateway.controller import SessionController
 from gateway.head_requests import HeadAsGet
 from gateway.http_errors import Errors, install
 from gateway.log import SessionLog
-from gateway.residents import Options
+from gateway.residents import Options, now_ms
 from gateway.security import Guard
 from gateway.settings import Settings
 from gateway.store import Store as Database
@@ -77,7 +77,13 @@ class Gateway:
 
 @asynccontextmanager
 async def gateway(
-    path: Path, farm: PortFactory, *, log: dict[str, Any] | None = None, options: Options = Options(), **settings: Any
+    path: Path,
+    farm: PortFactory,
+    *,
+    log: dict[str, Any] | None = None,
+    options: Options = Options(),
+    clock: Callable[[], int] = now_ms,
+    **settings: Any,
 ) -> AsyncIterator[Gateway]:
     """``log``: bounds of the SessionLog; ``settings``: more of them."""
     workspace = path / "work"
@@ -85,9 +91,8 @@ async def gateway(
     agents = settings.pop("agents", None) or {"fake": AgentConfig(), "other": AgentConfig()}
     made = Settings(data=path, workspace=[workspace], agents=agents, **settings)
     store = Database.open(f"sqlite:///{path / 'test.db'}")
-    controller = SessionController(
-        store, SessionLog(store.epoch, **(log or {})), made.agents, farm, default_agent="fake", options=options
-    )
+    events = SessionLog(store.epoch, **(log or {}))
+    controller = SessionController(store, events, made.agents, farm, default_agent="fake", options=options, clock=clock)
     await controller.start()
     errors = Errors()
     app = FastAPI(openapi_url=None, middleware=[Middleware(Guard, settings=made, errors=errors), Middleware(HeadAsGet)])

@@ -25,11 +25,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock(WRAP - 50)
-    monkeypatch.setattr("gateway.live.now_ms", clock)
-    monkeypatch.setattr("gateway.controller.now_ms", clock)
-    return clock
+def clock() -> Clock:
+    return Clock(WRAP - 50)
 
 
 async def tell(one: Gateway, farm: Farm, clock: Clock, at: int, fact: Any) -> None:
@@ -40,7 +37,7 @@ async def tell(one: Gateway, farm: Farm, clock: Clock, at: int, fact: Any) -> No
 
 async def test_a_turn_that_streams_over_the_wrap(tmp_path: Path, clock: Clock) -> None:
     farm = Farm(auto_answer=False)
-    async with gateway(tmp_path, farm) as one:
+    async with gateway(tmp_path, farm, clock=clock) as one:
         stream = one.read()
         await stream.now()
         sid = await one.new()
@@ -84,7 +81,7 @@ async def test_a_turn_that_streams_over_the_wrap(tmp_path: Path, clock: Clock) -
         again = one.read()
         assert Store().feed(*await again.now()).messages(sid) == listed
         await again.close()
-    async with gateway(tmp_path, farm) as one:
+    async with gateway(tmp_path, farm, clock=clock) as one:
         assert await one.messages(sid) == listed
         listed_sessions = (await one.http.get("/session")).json()
         assert [session["id"] for session in listed_sessions] == [sid]
@@ -93,7 +90,7 @@ async def test_a_turn_that_streams_over_the_wrap(tmp_path: Path, clock: Clock) -
 async def test_a_part_that_was_opened_before_the_wrap_grows_after_it(tmp_path: Path, clock: Clock) -> None:
     """The first part of a message is the newest id there is; its step's end comes after the wrap."""
     farm = Farm(auto_answer=False)
-    async with gateway(tmp_path, farm) as one:
+    async with gateway(tmp_path, farm, clock=clock) as one:
         stream = one.read()
         await stream.now()
         clock.now = WRAP - 1

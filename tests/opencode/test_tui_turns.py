@@ -1,5 +1,6 @@
 """``opencode attach``, the real terminal client, in tmux: prompts, permissions, questions, what waits, abort."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,22 @@ async def test_permissions_and_a_question(tmp_path: Path) -> None:
         await terminal.until("1. Type your own answer", "esc dismiss")
         await terminal.keys("Escape")
         await terminal.until("     Form: decline", gone="Type your own answer")
+
+
+async def test_a_subagent_is_refused_with_a_word(tmp_path: Path) -> None:
+    """The client asks for the word where a subagent asks; it reaches the agent as a steer."""
+    agent = f"demo={sys.executable} -m tests.opencode.child_agent --steer"
+    async with serve(tmp_path, "--agent", agent) as served, attached(served, tmp_path / "home") as terminal:
+        await terminal.until("Ask anything")
+        await terminal.enter("child builder")
+        await terminal.until("Permission required", "work builder")
+        await terminal.keys("Left", "Enter")
+        await terminal.until("Reject permission")
+        await terminal.enter("say use the other one")
+        await terminal.until("     use the other one", gone="Reject permission")
+        session = next(s for s in (await served.http.get("/session")).json() if "parentID" not in s)
+        told = await served.told(session["id"])
+        assert told[-2:] == ["user: say use the other one", "assistant: use the other one"]
+        [child] = (await served.http.get(f"/session/{session['id']}/children")).json()
+        tools = [p for m in (await served.http.get(f"/session/{child['id']}/message")).json() for p in m["parts"]]
+        assert [p["state"]["status"] for p in tools if p["type"] == "tool"] == ["error"]

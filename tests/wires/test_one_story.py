@@ -43,8 +43,8 @@ class Stories:
 
     async def work(self, batches: "asyncio.Queue[range]") -> None:
         while not self.fault and not batches.empty():
+            seeds, done = batches.get_nowait(), []  # before anything is waited for: others take too
             async with self.house() as house:
-                seeds, done = batches.get_nowait(), []
                 for seed in seeds:
                     if self.fault:
                         return
