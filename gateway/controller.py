@@ -254,10 +254,7 @@ class SessionController(Residents):
     def busy(self) -> dict[SessionId, TurnState]:
         """Sessions in a turn, or about to be: their agent is being started for a message."""
         return {
-            s.id: s.state.turn
-            for live in self.live.values()
-            for s in live.tree.sessions.values()
-            if not waits.idle(s)
+            s.id: s.state.turn for live in self.live.values() for s in live.tree.sessions.values() if not waits.idle(s)
         }
 
     def requests(self) -> list[tuple[SessionId, Request]]:

@@ -4,6 +4,7 @@ Whatever waits for the writer goes into one transaction and one fsync; who waits
 Reads run beside it on their own connections. The store must not know what an event means: it keeps records in
 their order, unique ids unique, and each commit whole.
 """
+
 import asyncio
 import fcntl
 import os
@@ -132,7 +133,9 @@ def _path(url: str) -> tuple[Path, bool]:
     except ArgumentError:
         raise StoreError(f"not a database URL: {url!r}; expected sqlite:////absolute/path.db") from None
     if parsed.get_backend_name() != "sqlite":
-        raise StoreError(f"unknown kind of database: {parsed.get_backend_name()!r}; expected sqlite:////absolute/path.db")
+        raise StoreError(
+            f"unknown kind of database: {parsed.get_backend_name()!r}; expected sqlite:////absolute/path.db"
+        )
     if parsed.database in (None, "", ":memory:"):
         # Readers beside a writer need a file: so tests see what users see.
         return Path(tempfile.mkdtemp(prefix="trunkline-")) / "memory.db", True

@@ -44,9 +44,7 @@ async def gateway(
 ) -> AsyncIterator[SessionController]:
     store = Store.open(f"sqlite:///{path / 'test.db'}")
     agents = {"fake": AgentConfig(name="fake", **config), "other": AgentConfig(name="other")}
-    controller = SessionController(
-        store, SessionLog(store.epoch), agents, farm, default_agent="fake", options=options
-    )
+    controller = SessionController(store, SessionLog(store.epoch), agents, farm, default_agent="fake", options=options)
     await controller.start()
     try:
         yield controller

@@ -29,7 +29,6 @@ DEADLINE = 240  # seconds; a loaded machine is slow, not wrong
 installed = pytest.mark.usefixtures("npm_clients")
 
 
-
 def agents() -> str:
     command = [sys.executable, "-m", "adapters.acp.demo"]
     return json.dumps({"demo": {"command": command}, "steer": {"command": [*command, "--steer"]}})

@@ -55,6 +55,15 @@ async def test_it_runs_where_the_session_is_and_the_agent_is_told(tmp_path: Path
         assert [line for line in await served.told(session) if line.startswith("user")][1:] == ["user: say hello"]
 
 
+async def test_a_native_agent_is_told_too(tmp_path: Path) -> None:
+    async with serve(tmp_path, "--agent", "bot=examples.pydantic_agent:agent", **SHELL) as served:
+        session = await served.session()
+        assert (await shell(served, session, "echo from-$((40+2))")).status_code == 200
+        assert (await served.post(session, "hello")).status_code == 200
+        answer = (await served.told(session))[-1]
+        assert "from-42" in answer and "hello (message 1)" in answer
+
+
 async def test_every_wire_shows_it(tmp_path: Path) -> None:
     async with serve(tmp_path, **SHELL) as served, client(served.url, 1) as one, client(served.url, 2) as two:
         session = await served.session()

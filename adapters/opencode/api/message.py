@@ -75,6 +75,5 @@ def routes(v2: V2) -> None:
         return json({"data": found, "hasMore": more})
 
 
-
 def id_of(item: Item) -> str:
     return item.message.ascending_id if isinstance(item, UserItem) else item.step.id

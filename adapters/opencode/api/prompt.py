@@ -52,7 +52,6 @@ def routes(v2: V2) -> None:
         return data(record(session_id, known, content, body.delivery))
 
 
-
 def record(session_id: SessionId, known: Known, content: Content, delivery: str) -> dict[str, Any]:
     """An admission, as it was asked for."""
     found = {

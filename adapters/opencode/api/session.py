@@ -193,7 +193,6 @@ def routes(v2: V2) -> None:
         return Response(status_code=204)
 
 
-
 NOWHERE = None
 
 

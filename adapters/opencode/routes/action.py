@@ -77,7 +77,6 @@ def routes(api: Api, prompting: Prompting) -> None:
         return json(True)
 
 
-
 def _command(view: SessionView, names: tuple[str, ...], why: str) -> str:
     """The slash command of the session's agent with one of these names. Raises NotSupported."""
     told = view.transcript.commands

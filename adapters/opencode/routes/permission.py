@@ -84,7 +84,6 @@ def routes(api: Api) -> None:
         return await answer(request, session_id, asked, Declined())
 
 
-
 def missing(request_id: str, kind: RequestKind, answered: bool) -> Tagged:
     word = "Permission" if kind == "permission" else "Question"
     why = "was answered already" if answered else "not found"
