@@ -1,8 +1,5 @@
-"""``terminal/*`` of ACP v1, served by the gateway: commands that it runs for an agent, inside the workspace.
-
-Each command leads a kernel session of its own and carries a mark of ``reaper``: whoever it started ends with it, at the
-latest when the agent's session ends, also after a ``kill -9`` of the gateway (at its next start). Its number stays its
-own until ``release``, since it is not reaped before. Source: ACP v1, terminals.
+"""``terminal/*`` of ACP v1, served by the gateway: commands that it runs for an agent (``gateway/terminal.py``), inside
+the workspace, until they are released or the agent's session ends. Source: ACP v1, terminals.
 """
 
 import asyncio

@@ -151,6 +151,7 @@ class Encoder:
                 | ev.BackgroundUpdated()
                 | ev.MessageReplaced()  # a snapshot says it: ``translate_run``
                 | ev.OfferAccepted()
+                | ev.AgentWorking()
             ):
                 pass
             case _:

@@ -372,7 +372,13 @@ class OfferAccepted(Base, frozen=True, tag="offer.accepted"):
     offer_id: OfferId
 
 
-EPHEMERAL = (TextDelta, AgentStateChanged, OfferAccepted, QuestionAsked, QuestionRefused)
+class AgentWorking(Base, frozen=True, tag="agent.working"):
+    """Ephemeral. The agent began a turn by itself while a person's command runs (or ended it): it is the next turn."""
+
+    working: bool
+
+
+EPHEMERAL = (TextDelta, AgentStateChanged, AgentWorking, OfferAccepted, QuestionAsked, QuestionRefused)
 
 Event: TypeAlias = (
     SessionCreated
@@ -416,6 +422,7 @@ Event: TypeAlias = (
     | BackgroundUpdated
     | AgentUpdated
     | AgentStateChanged
+    | AgentWorking
     | OfferAccepted
 )
 

@@ -53,6 +53,8 @@ def handle(d: Draft, fact: AgentFact) -> None:
             if node.state.turn is TurnState.IDLE:
                 flow.end_step(d, node, "end_turn")
                 d.emit(node, ev.TurnStarted(d.turn_id(node), "agent"))
+            elif node.state.cause == "command":
+                d.emit(node, ev.AgentWorking(True))
         case SteerVerdict():
             steer_verdict(d, fact)
         case WithdrawVerdict():
@@ -197,8 +199,12 @@ def prompt_ended(d: Draft, fact: PromptEnded) -> None:
         if fact.offer_id != state.prompt_offer:
             return  # an answer to a prompt whose turn is over
         prompt_written(d, fact.offer_id)  # answered, so it was written
-    if state.turn not in (TurnState.RUNNING, TurnState.CANCELLING) or state.cause == "command":
-        return  # over already, or a prompt is on its way, or a person's command runs: this is the end of nothing
+    if state.cause == "command":  # a person's, which the agent does not end
+        if state.agent_works:
+            d.emit(node, ev.AgentWorking(False))
+        return
+    if state.turn not in (TurnState.RUNNING, TurnState.CANCELLING):
+        return  # over already, or a prompt is on its way: this is the end of nothing
     flow.end_turn(d, node, fact.outcome, fact.error, fact.tokens)
 
 

@@ -93,7 +93,10 @@ def ended(d: Draft, fact: CommandEnded) -> None:
     )
     d.emit(node, ev.ToolUpdated(over, result=True))
     outcome: Outcome = "cancelled" if stopped else "end_turn"
+    works = node.state.agent_works
     flow.end_turn(d, node, outcome)
+    if works:
+        d.emit(node, ev.TurnStarted(d.turn_id(node), "agent"))
 
 
 def _running(node: Node, turn_id: TurnId) -> ToolCall | None:

@@ -101,6 +101,7 @@ class State(msgspec.Struct):
     can_withdraw: bool = False
     can_fork: bool = False
     hears: bool = False
+    agent_works: bool = False  # in a turn that it began by itself beside a person's command
     turn: TurnState = TurnState.IDLE
     turn_id: TurnId | None = None  # of the open turn
     last_turn_id: TurnId | None = None
@@ -147,7 +148,7 @@ class State(msgspec.Struct):
         copy = self.fork()
         copy.agent_error = None
         copy.agent, copy.can_steer, copy.can_withdraw, copy.can_fork = "absent", False, False, False
-        copy.hears = False
+        copy.hears = copy.agent_works = False
         copy.offers = {k: msgspec.structs.replace(o, accepted=False) for k, o in self.offers.items()}
         copy.inbox = {k: msgspec.structs.replace(m, questions=()) for k, m in self.inbox.items()}
         return copy
@@ -256,6 +257,7 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
             state.abort_asked = False
             state.answered = True  # nothing of this turn waits for a word yet
             state.unnamed, state.context = (), ()
+            state.agent_works = False
             state.recent = {k: r for k, r in state.recent.items() if r.turn_no >= state.turn_no - 1}
             state.tools = {k: t for k, t in state.tools.items() if t.status not in TOOL_DONE}
         case ev.TurnCancelling():
@@ -330,6 +332,9 @@ def apply(state: State, known: KnownMap, used: UsedMap, record: ev.Record) -> No
             state.agent, state.agent_error = event.state, event.error
             state.can_steer, state.can_withdraw = event.can_steer, event.can_withdraw
             state.can_fork, state.hears = event.can_fork, event.hears
+            state.agent_works = False
+        case ev.AgentWorking():
+            state.agent_works = event.working
         case ev.OfferAccepted():
             offer = state.offers[event.offer_id]
             state.offers[event.offer_id] = msgspec.structs.replace(offer, accepted=True)

@@ -3,7 +3,7 @@
 from gateway.core.content import Text
 from gateway.core.effects import OfferPrompt
 from gateway.core.ids import MessageId
-from gateway.core.inputs import AgentReady, AgentUser, CommandEnded, CommandSaid, PromptEnded, RunCommand
+from gateway.core.inputs import AgentReady, AgentUser, CommandEnded, CommandSaid, PromptEnded, RunCommand, TurnBegan
 from gateway.core.model import ToolCall
 from gateway.core.session import Policy
 from tests.core.play import ABORT, Play, died, ended, say, submit, unwritten, written
@@ -93,6 +93,23 @@ def test_the_agent_has_no_part_in_it() -> None:
     p.put(PromptEnded(outcome="end_turn")).put(died())
     assert p.state.turn == "running" and p.state.agent == "absent"
     p.put(end(p)).has("ended T2 end_turn")
+
+
+def test_an_agent_that_begins_by_itself_has_the_next_turn() -> None:
+    p = Play().idle().put(LS).put(submit("q"))
+    p.put(TurnBegan()).expect("~ agent works")
+    p.put(end(p)).has("ended T2 end_turn", "turn T3 agent")
+    assert p.state.turn == "running" and p.state.inbox[MessageId("msg_q")].state == "pending"
+    p.put(PromptEnded(outcome="end_turn")).has("ended T3 end_turn", "!! OfferPrompt O2 q")
+
+
+def test_an_agent_that_has_ended_its_own_turn_before_the_command() -> None:
+    p = Play().idle().put(LS).put(submit("q"))
+    p.put(TurnBegan()).put(PromptEnded(outcome="end_turn")).expect("~ agent rests")
+    p.put(end(p)).has("ended T2 end_turn", "!! OfferPrompt O2 q")
+    p = Play().idle().put(LS).put(TurnBegan()).put(died())
+    p.put(end(p)).has("ended T2 end_turn")
+    assert p.state.turn == "idle"
 
 
 def test_the_same_again_is_the_same_and_another_is_a_conflict() -> None:

@@ -98,6 +98,7 @@ LEAST = {
     "command completed": 30,
     "command cancelled": 10,
     "told of a command": 20,
+    "AgentWorking": 3,
     "CancelTurn": 200,
     "KillAgent": 8,
     "AnswerAgent": 300,
@@ -516,8 +517,7 @@ class Story:
                 acts.append((20 if agent.cancelled else 3, self.end))
             elif agent.prompt is None:
                 held = any(s.accepted for s in agent.steers.values())
-                if not self.ledger.command:
-                    acts.append((14 if held else 1, agent.begin))
+                acts.append((14 if held else 1, agent.begin))
                 if not self.world.tree.busy and not agent.wire:
                     acts.append((2, lambda: self.die(None)))
             if agent.withdraws:

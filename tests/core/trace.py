@@ -138,6 +138,8 @@ def event(n: Names, e: ev.Event, before: Any = None) -> str:  # noqa: PLR0911, P
             return f"child {c.agent_session}" + _some(state=c.state, new=e.first)
         case ev.AgentStateChanged():
             return f"~ agent {e.state}" + _some(steer=e.can_steer, error=e.error.code if e.error else "")
+        case ev.AgentWorking():
+            return f"~ agent {'works' if e.working else 'rests'}"
         case ev.OfferAccepted():
             return f"~ accepted {n(e.offer_id)}"
         case ev.PlanUpdated() | ev.UsageUpdated() | ev.ModesUpdated() | ev.ConfigUpdated() | ev.CommandsUpdated():

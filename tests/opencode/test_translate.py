@@ -86,7 +86,7 @@ def test_every_event_is_either_in_a_golden_or_has_no_word_here() -> None:
     )
     silent = (
         "MessagesOffered MessageAliased AbortAsked TurnCancelling MessageRefs ModesUpdated ConfigUpdated "
-        "CommandsUpdated ChildUpdated BackgroundUpdated OfferAccepted"
+        "CommandsUpdated ChildUpdated BackgroundUpdated OfferAccepted AgentWorking"
     )
     assert not shown & set(silent.split())
     assert {one.__name__ for one in get_args(ev.Event)} <= shown | set(pending.split()) | set(silent.split())
